@@ -1,0 +1,181 @@
+"""Contracts and plans as JSON files: strict, bounded, never half read, written whole or not at all.
+
+Files may come from strangers, so sizes and counts are bounded before anything is allocated for
+them; nothing is ever evaluated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from sembridge.contract import Contract
+from sembridge.errors import BadInput
+from sembridge.obligations import resolve
+from sembridge.plan import Plan
+
+T = TypeVar("T")
+
+MAX_BYTES = 32 * 2**20
+MAX_OBJECTS = 300_000
+MAX_STRINGS = 2_000_000
+MAX_DEPTH = 64
+
+_AT = re.compile(r"^(?P<what>.*) - at `(?:key in )?(?P<path>\$.*)`$", re.DOTALL)
+_UNKNOWN = re.compile(r"^Object contains unknown field `(?P<key>.*)`$", re.DOTALL)
+_MISSING = re.compile(r"^Object missing required field `(?P<key>.*)`$", re.DOTALL)
+
+
+def decode_contract(data: bytes) -> Contract:
+    """A contract from JSON, its references checked.
+
+    Raises:
+        BadInput: with the JSON path of the first field that is wrong.
+    """
+    contract = decode(data, Contract)
+    resolve(contract)
+    return contract
+
+
+def decode_plan(data: bytes) -> Plan:
+    """A plan from JSON; whether its endpoints exist is the checker's to say.
+
+    Raises:
+        BadInput: with the JSON path of the first field that is wrong.
+    """
+    plan = decode(data, Plan)
+    for i, op in enumerate(plan.ops):
+        part = getattr(op, "part", None)
+        if part is not None and part.index >= part.of:
+            raise BadInput(
+                f"slice {part.index} of {part.of} does not exist", path=f"$.ops[{i}].part.index"
+            )
+    return plan
+
+
+def read_contract(path: str | Path) -> Contract:
+    """:func:`decode_contract` on a file (``-`` is standard input)."""
+    return _named(path, decode_contract)
+
+
+def read_plan(path: str | Path) -> Plan:
+    """:func:`decode_plan` on a file (``-`` is standard input)."""
+    return _named(path, decode_plan)
+
+
+def encode(document: Any) -> bytes:
+    """Indented JSON with a final newline; field order is the type's, so bytes are stable."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def write(path: str | Path, data: bytes) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        BadInput: the folder is missing or not writable.
+    """
+    path = Path(path)
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise BadInput(f"cannot write: {error.strerror}", file=str(path)) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        raise BadInput(f"cannot write: {error.strerror}", file=str(path)) from error
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """A file's bytes, refused before it is read where it is too large.
+
+    Raises:
+        BadInput: no such file, or over ``MAX_BYTES``.
+    """
+    try:
+        with open(0 if str(path) == "-" else path, "rb", closefd=str(path) != "-") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise BadInput(f"cannot read: {error.strerror}", file=str(path)) from error
+    if len(data) > MAX_BYTES:
+        raise BadInput(f"larger than {MAX_BYTES} bytes", file=str(path))
+    return data
+
+
+def decode(data: bytes, kind: type[T]) -> T:
+    """Strict JSON to a type: no unknown, missing or repeated keys, no NaN, bounded depth.
+
+    Raises:
+        BadInput: with the JSON path of the first field that is wrong.
+    """
+    keys = _scan(data)
+    tagged = msgspec.structs.StructMeta
+    if isinstance(kind, tagged):
+        config = kind.__struct_config__
+        if config.tag_field and config.tag_field not in keys:
+            raise BadInput("missing key", path=f"$.{config.tag_field}")
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise _located(str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"not JSON: {error}", path="$") from None
+
+
+def _scan(data: bytes) -> set[str]:
+    """Bound a document and find repeated keys, keeping nothing of it; the root's keys."""
+    if data.count(b"{") > MAX_OBJECTS:
+        raise BadInput(f"more than {MAX_OBJECTS} objects", path="$")
+    if data.count(b'"') > 2 * MAX_STRINGS:
+        raise BadInput(f"more than {MAX_STRINGS} strings", path="$")
+    last: list[set[str]] = [set()]
+
+    def keys_only(pairs: list[tuple[str, Any]]) -> None:
+        keys = {key for key, _ in pairs}
+        if len(keys) != len(pairs):
+            names = [key for key, _ in pairs]
+            repeated = next(key for key in names if names.count(key) > 1)
+            raise BadInput(f"key {repeated[:64]!r} appears twice in one object", path="$")
+        last[0] = keys
+
+    def no_constant(name: str) -> None:
+        raise BadInput(f"{name} is not JSON", path="$")
+
+    try:
+        json.loads(data, object_pairs_hook=keys_only, parse_constant=no_constant)
+    except RecursionError:
+        raise BadInput("nested too deeply", path="$") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise BadInput(f"not JSON: {error}", path="$") from None
+    return last[0]
+
+
+def _located(text: str) -> BadInput:
+    """msgspec's message as path and reason."""
+    match = _AT.match(text)
+    what, path = (match["what"], match["path"]) if match else (text, "$")
+    for pattern, reason in ((_UNKNOWN, "unknown key"), (_MISSING, "missing key")):
+        if field := pattern.match(what):
+            return BadInput(reason, path=f"{path}.{field['key']}")
+    return BadInput(what[:1].lower() + what[1:], path=path)
+
+
+def _named(path: str | Path, read: Any) -> Any:
+    try:
+        return read(read_bytes(path))
+    except BadInput as error:
+        raise error.within(error.file or str(path)) from None

@@ -1,0 +1,300 @@
+"""Contract-guided lowering (Algorithm 1): ordered passes, each a pure function of obligations.
+
+Read ``lower`` beside the paper's algorithm; each pass names its lines. Order is stable, nothing
+depends on payload contents, and no branch looks at the name of a model or a configuration.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from sembridge.check import CHECKER, Report
+from sembridge.contract import (
+    NO_EVIDENCE,
+    NO_GRAPH,
+    NO_RUNTIME,
+    BoundaryEdge,
+    Contract,
+    Evidence,
+    GraphFacts,
+    RuntimeFacts,
+    build_contract,
+)
+from sembridge.errors import PlanRejected
+from sembridge.footprint import footprint_of
+from sembridge.obligations import Obligations, resolve_valid
+from sembridge.plan import VALUE, AllGather, AnyOp, Broadcast, Part, Plan, Project, Reduce, Send
+from sembridge.verdict import Verdict
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """Which capabilities the lowerer may use (§4.2); each is a refinement of the reference."""
+
+    name: str
+    prune_demand: bool = True
+    multicast: bool = True
+    substitute: bool = True
+    project_at_producer: bool = True
+    materialize: str = "where-cheaper"
+    """``never``, ``always`` (R0, L0), or ``where-cheaper``: slices of a replicate placement."""
+
+
+SEMANTIC = Policy(name="semantic")
+REFERENCE = Policy(
+    name="reference",
+    multicast=False,
+    substitute=False,
+    project_at_producer=False,
+    materialize="always",
+)
+_COPIES = Policy(
+    name="mapped-copies",
+    prune_demand=False,
+    multicast=False,
+    substitute=False,
+    materialize="never",
+)
+LADDER: tuple[Policy, ...] = (
+    _COPIES,
+    Policy(name="+demand", multicast=False, substitute=False, materialize="never"),
+    Policy(name="+multicast", substitute=False, materialize="never"),
+    Policy(name="+substitution", materialize="never"),
+)
+"""The capability ladder of §4.2: demand pruning, domain-local multicast, replica substitution."""
+
+POLICIES: dict[str, Policy] = {p.name: p for p in (SEMANTIC, REFERENCE, *LADDER)}
+
+
+class Delivery(NamedTuple):
+    """One source serving consumers of one domain; ``local`` where that is its own domain."""
+
+    src: str
+    consumers: list[str]
+    local: bool
+
+
+def complete(ob: Obligations) -> list[AnyOp]:
+    """Lines 4-6: finish the registered reduction at every producer."""
+    if ob.reduced is None or ob.operator is None:
+        return []
+    producers = tuple(ob.producers)
+    return [Reduce(operator=ob.operator, sources=producers, targets=producers)]
+
+
+def carried_surface(ob: Obligations, policy: Policy) -> str:
+    """Lines 7-14: what crosses the boundary, the projected result or the value.
+
+    A token-only surface is projected at the producer wherever that does not enlarge the payload
+    (it would only where a row of the value is smaller than one output index).
+    """
+    if (
+        ob.projected is not None
+        and not ob.surface.keeps_value
+        and policy.project_at_producer
+        and ob.surface_bytes(ob.projected.output) <= ob.value_bytes
+    ):
+        return ob.projected.output
+    return VALUE
+
+
+def select_sources(ob: Obligations, policy: Policy, consumers: list[str]) -> list[Delivery]:
+    """Lines 15-21: the owner; else one representative per class and domain; else μ.
+
+    A source inside a consumer's own domain serves it without crossing; the others are served by
+    a source that serves at home already, so that it need not project anew.
+    """
+    domain_of, mapped = ob.domain_of, ob.mapped
+    groups: dict[tuple[object, str], list[str]] = {}
+    homes: dict[object, dict[str, str]] = {}
+    if ob.owners is not None or (ob.reduced is not None and policy.substitute):
+        pool = ob.producers if ob.owners is None else [p for p in ob.producers if p in ob.owners]
+        homes[None] = home = {}
+        for p in pool:
+            home.setdefault(domain_of[p], p)
+        for c in consumers:
+            groups.setdefault((None, domain_of[c]), []).append(c)
+    else:
+        class_of = ob.class_of if policy.substitute else {}
+        for p in ob.producers:
+            homes.setdefault(class_of.get(p) or p, {}).setdefault(domain_of[p], p)
+        for c in consumers:
+            p = mapped[c]
+            groups.setdefault((class_of.get(p) or p, domain_of[c]), []).append(c)
+    representative: dict[object, str] = {}
+    for key, domain in groups:
+        if domain in homes[key]:
+            representative.setdefault(key, homes[key][domain])
+    deliveries: list[Delivery] = []
+    for (key, domain), receivers in groups.items():
+        home = homes[key]
+        src = home.get(domain)
+        local = src is not None
+        if src is None:
+            src = representative.get(key) or next(iter(home.values()))
+        deliveries.append(Delivery(src, receivers, local))
+    return deliveries
+
+
+def project_at_producers(ob: Obligations, carried: str, deliveries: list[Delivery]) -> list[AnyOp]:
+    """Line 8, once the sources are known, so that only they project."""
+    if carried == VALUE or ob.projected is None:
+        return []
+    name = ob.projected.name
+    return [Project(projection=name, at=src) for src in dict.fromkeys(d.src for d in deliveries)]
+
+
+def deliver_by_domain(policy: Policy, carried: str, deliveries: list[Delivery]) -> list[AnyOp]:
+    """Line 22: one send per source and remote domain, native broadcast inside."""
+    ops: list[AnyOp] = []
+    for src, receivers, local in deliveries:
+        if not policy.multicast:
+            for c in receivers:
+                if local:
+                    ops.append(Broadcast(src=src, dsts=(c,), surface=carried))
+                else:
+                    ops.append(Send(src=src, dst=c, surface=carried))
+        elif local:
+            ops.append(Broadcast(src=src, dsts=tuple(receivers), surface=carried))
+        else:
+            first = receivers[0]
+            ops.append(Send(src=src, dst=first, surface=carried))
+            if len(receivers) > 1:
+                ops.append(Broadcast(src=first, dsts=tuple(receivers[1:]), surface=carried))
+    return ops
+
+
+def project_at_consumers(ob: Obligations, carried: str, consumers: list[str]) -> list[AnyOp]:
+    """Lines 11 and 23: the consumer-side projection, where the value is what crossed."""
+    if ob.projected is None or carried != VALUE:
+        return []
+    return [Project(projection=ob.projected.name, at=c) for c in consumers]
+
+
+def _sliced(ob: Obligations, members: list[str]) -> list[AnyOp]:
+    """MaterializeComplete for one remote domain: slice j from the mapped producer of lane j."""
+    of = len(members)
+    ops: list[AnyOp] = [
+        Send(src=ob.mapped[c], dst=c, part=Part(index=j, of=of)) for j, c in enumerate(members)
+    ]
+    return [*ops, AllGather(members=tuple(members))]
+
+
+def _remote_lanes(ob: Obligations, consumers: list[str]) -> dict[str, list[str]]:
+    """Consumers by domain, those whose mapped producer is in another one."""
+    domain_of, lanes = ob.domain_of, dict[str, list[str]]()
+    for c in consumers:
+        if domain_of[ob.mapped[c]] != domain_of[c]:
+            lanes.setdefault(domain_of[c], []).append(c)
+    return lanes
+
+
+def materialize_layout(ob: Obligations, policy: Policy, consumers: list[str]) -> list[AnyOp]:
+    """Lines 10 and 13 as the layout directs: each remote domain by itself (R0, L0)."""
+    lanes = _remote_lanes(ob, consumers)
+    sliced = [members for members in lanes.values() if len(members) > 1]
+    served = {c for members in sliced for c in members}
+    ops = [op for members in sliced for op in _sliced(ob, members)]
+    others = select_sources(ob, policy, [c for c in consumers if c not in served])
+    return ops + deliver_by_domain(policy, VALUE, others)
+
+
+def materialize_once(
+    ob: Obligations, policy: Policy, carried: str, consumers: list[str]
+) -> list[AnyOp] | None:
+    """Assemble the slices in one remote domain, and relay from there to the others.
+
+    An assembled whole is admissible anywhere under a replicate placement, so one assembly
+    serves every remote domain with one startup each. None where no domain has two lanes with
+    different producers: then nothing needs assembling.
+    """
+    lanes = _remote_lanes(ob, consumers)
+    mixed = [m for m in lanes.values() if len({ob.mapped[c] for c in m}) > 1]
+    if not mixed:
+        return None
+    assembling = min(mixed, key=len)
+    relay = assembling[0]
+    relayed = [Delivery(relay, m, False) for m in lanes.values() if m is not assembling]
+    remote = {c for m in lanes.values() for c in m}
+    local = select_sources(ob, policy, [c for c in consumers if c not in remote])
+    ops = project_at_producers(ob, carried, local)
+    ops += deliver_by_domain(policy, carried, local)
+    ops += _sliced(ob, assembling)
+    ops += project_at_consumers(ob, VALUE, assembling)
+    ops += deliver_by_domain(policy, carried, relayed)
+    rest = [c for c in consumers if c not in set(assembling)]
+    return ops + project_at_consumers(ob, carried, rest)
+
+
+def lower_valid(ob: Obligations, policy: Policy = SEMANTIC) -> tuple[Plan, Report]:
+    """Lower obligations that passed validation; the plan returned is one the checker accepted.
+
+    Raises:
+        PlanRejected: the checker refused the plan, which is a defect of this module.
+    """
+    consumers = ob.demanded if policy.prune_demand else ob.consumers
+    replicated = ob.replicate or ob.reduced is not None
+    ops = complete(ob)
+    carried = carried_surface(ob, policy)
+    if policy.materialize == "always" and replicated and ob.owners is None:
+        ops += materialize_layout(ob, policy, consumers)
+        ops += project_at_consumers(ob, VALUE, consumers)
+    else:
+        deliveries = select_sources(ob, policy, consumers)
+        mapped = project_at_producers(ob, carried, deliveries)
+        mapped += deliver_by_domain(policy, carried, deliveries)
+        mapped += project_at_consumers(ob, carried, consumers)
+        if (
+            policy.materialize == "where-cheaper"
+            and ob.replicate
+            and ob.owners is None
+            and not ob.class_of
+        ):
+            once = materialize_once(ob, policy, carried, consumers)
+            if once is not None and footprint_of(ob, once) < footprint_of(ob, mapped):
+                mapped = once
+        ops += mapped
+    contract = ob.contract
+    plan = Plan(contract=contract.name, tag=contract.tag, ops=tuple(ops))
+    report = CHECKER.check_valid(ob, plan)
+    if report.verdict is not Verdict.LEGAL:
+        raise PlanRejected(contract.name, report.violations)
+    return plan, report
+
+
+def lower(contract: Contract, policy: Policy = SEMANTIC) -> Plan:
+    """Algorithm 1: a checked plan for the contract, deterministic and in stable order.
+
+    Time O((|P| + |C|) log(|P| + |C|)) (§4.4).
+
+    Raises:
+        BadInput: the contract refers to what is not there.
+        ContractRejected: it fails static validation.
+    """
+    return lower_valid(resolve_valid(contract), policy)[0]
+
+
+class Compiled(NamedTuple):
+    """An edge's contract, its accepted plan, and the checker's report."""
+
+    contract: Contract
+    plan: Plan
+    report: Report
+
+
+def compile_edge(
+    edge: BoundaryEdge,
+    graph: GraphFacts = NO_GRAPH,
+    runtime: RuntimeFacts = NO_RUNTIME,
+    evidence: Evidence = NO_EVIDENCE,
+    *,
+    policy: Policy = SEMANTIC,
+) -> Compiled:
+    """Facts to contract to checked plan: the whole of Algorithm 1 for one boundary edge.
+
+    Raises:
+        BadInput, ContractRejected: as :func:`lower`.
+    """
+    contract = build_contract(edge, graph, runtime, evidence)
+    return Compiled(contract, *lower_valid(resolve_valid(contract), policy))
