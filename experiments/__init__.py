@@ -1,0 +1,1 @@
+"""What the paper reports, computed anew, each experiment one entry of the registry."""
