@@ -1,0 +1,1 @@
+"""The paper's tables and figures in its form, from results."""

@@ -74,7 +74,7 @@ class Execution(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Fault(Exception):
+class Fault(Exception):  # noqa: N818  (the field's own term)
     """An op that cannot be carried out."""
 
 
@@ -317,7 +317,7 @@ def expected_value(ob: Obligations, inputs: dict[str, Array], consumer: str) -> 
 def observe(
     ob: Obligations, machine: Machine, inputs: dict[str, Array], consumer: str
 ) -> list[Difference]:
-    """Where ``consumer``'s ⟨surface, value, complete, provenance, authority⟩ is not the reference's."""
+    """Where a consumer's ⟨surface, value, complete, provenance, authority⟩ is not as expected."""
     found: list[Difference] = []
     for surface in ob.observed:
         held = machine.memory.get((consumer, surface))

@@ -144,7 +144,7 @@ class State:
         return slice_bounds(self.ob.elements, part.index, part.of)
 
     def deliver(self, dst: str, surface: str, span: Span | None, sent: Holding) -> None:
-        """Add what ``sent`` has of ``span`` to ``dst``; elements it has already stay as they are."""
+        """Add what ``sent`` has of ``span`` to ``dst``; what it has already stays as it is."""
         at = self.at(surface)
         held = self.holding(dst, surface)
         if span is None and sent.pieces is WHOLE:
