@@ -7,7 +7,7 @@ appear when first read, so a state grows with the ops, not with the contract.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from sembridge.layout import slice_bounds
@@ -19,6 +19,8 @@ Span = tuple[int, int]
 
 WHOLE: list[Span] = []
 """Stands for every element; a whole holding is never changed, so endpoints may share it."""
+
+ALL: tuple[None] = (None,)
 
 
 class Holding:
@@ -52,9 +54,9 @@ class Holding:
         return self.pieces is WHOLE
 
     @property
-    def spans(self) -> list[Span | None]:
+    def spans(self) -> Sequence[Span | None]:
         """What a broadcast of this holding delivers; None stands for the whole."""
-        return [None] if self.pieces is WHOLE else list(self.pieces)
+        return ALL if self.pieces is WHOLE else self.pieces
 
     def covers(self, span: Span | None) -> bool:
         """Whether every element of ``span`` is here (None: of the whole)."""
@@ -101,41 +103,53 @@ def disjoint_cover(held: Iterable[Holding], elements: int) -> bool:
     return reached == elements
 
 
-class State:
-    """Holdings by surface and endpoint, for one contract's obligations."""
+class Copies(dict[str, "Holding | None"]):
+    """Who holds one surface; nobody does until an op delivers it."""
 
-    __slots__ = ("_by_surface", "_outputs", "ob")
+    def __missing__(self, endpoint: str) -> Holding | None:
+        return None
+
+
+class Values(Copies):
+    """Who holds the value; a producer's own appears when first read."""
+
+    def __init__(self, ob: Obligations) -> None:
+        super().__init__()
+        self._producers, self._complete = ob.producer_set, not ob.partial
+
+    def __missing__(self, endpoint: str) -> Holding | None:
+        if endpoint not in self._producers:
+            return None
+        itself = frozenset((endpoint,))
+        held = self[endpoint] = Holding(self._complete, itself, itself)
+        return held
+
+
+class Surfaces(dict[str, Copies]):
+    """Copies by surface; one that nobody named yet has none."""
+
+    def __missing__(self, surface: str) -> Copies:
+        copies = self[surface] = Copies()
+        return copies
+
+
+class State:
+    """Holdings by surface and endpoint (``held[surface][endpoint]``), for one contract."""
+
+    __slots__ = ("_outputs", "held", "ob")
 
     def __init__(self, ob: Obligations) -> None:
         self.ob = ob
-        self._by_surface: dict[str, dict[str, Holding]] = {VALUE: {}}
+        self.held = Surfaces({VALUE: Values(ob)})
         self._outputs = {ob.projected.name: ob.projected.output} if ob.projected else {}
 
     def output_of(self, projection: str) -> str:
         """The surface that a projection adds; one that is not registered adds its own."""
         return self._outputs.get(projection) or f"{projection}()"
 
-    def at(self, surface: str) -> dict[str, Holding]:
-        """Holdings of one surface by endpoint, those of producers that were read included."""
-        found = self._by_surface.get(surface)
-        if found is None:
-            found = self._by_surface[surface] = {}
-        return found
-
-    def holding(self, endpoint: str, surface: str) -> Holding | None:
-        """What ``endpoint`` has of ``surface``, None where it has nothing."""
-        at = self._by_surface.get(surface)
-        if at is None:
-            return None
-        held = at.get(endpoint)
-        if held is None and surface == VALUE and endpoint in self.ob.producer_set:
-            itself = frozenset((endpoint,))
-            held = at[endpoint] = Holding(not self.ob.partial, itself, itself)
-        return held
-
     def holds_anything(self, endpoint: str) -> bool:
         """Whether any surface at all is held."""
-        return any(endpoint in at for at in self._by_surface.values())
+        return any(at[endpoint] is not None for at in self.held.values())
 
     def span(self, part: Part | None) -> Span | None:
         """The elements of a slice; None for the whole, and for a slice that is the whole."""
@@ -145,8 +159,8 @@ class State:
 
     def deliver(self, dst: str, surface: str, span: Span | None, sent: Holding) -> None:
         """Add what ``sent`` has of ``span`` to ``dst``; what it has already stays as it is."""
-        at = self.at(surface)
-        held = self.holding(dst, surface)
+        at = self.held[surface]
+        held = at[dst]
         if span is None and sent.pieces is WHOLE:
             if held is None or held.pieces is not WHOLE:
                 at[dst] = sent
