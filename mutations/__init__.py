@@ -1,0 +1,1 @@
+"""Mutation campaigns over plans, contracts, frames and the checker itself."""

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from sembridge.check import CHECKER
+from sembridge.contract import Contract
 from sembridge.errors import PlanRejected
 from sembridge.footprint import Footprint, part_bytes
 from sembridge.obligations import Obligations, resolve_valid
-from sembridge.contract import Contract
 from sembridge.plan import AllGather, AnyOp, Broadcast, Plan, Project, Reduce, Send
 from sembridge.verdict import Verdict
 
@@ -87,7 +87,7 @@ def graph_cost(edges: Sequence[tuple[Contract, Plan]]) -> GraphCost:
             size = (
                 part_bytes(ob, op.surface, op.part)
                 if isinstance(op, Send)
-                else ob.surface_bytes(getattr(op, "surface", "value"))
+                else ob.sizes.get(getattr(op, "surface", "value"), 0)
             )
             groups.setdefault((key, occurrence), []).append((contract.name, index, size))
     packed = tuple(

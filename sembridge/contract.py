@@ -7,12 +7,13 @@ place, :mod:`sembridge.obligations`.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cached_property
 from typing import Annotated, Generic, Literal, TypeVar
 
 from msgspec import Meta, Struct, field
 
 from sembridge.errors import BadInput
-from sembridge.layout import Lane, Layout, Operator, Placement
+from sembridge.layout import Lane, Layout, Operator, Placement, stable_order
 from sembridge.plan import Name, Names, Tag
 from sembridge.surfaces import Surface
 
@@ -99,6 +100,75 @@ class Consumer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc
     demanded: bool
 
 
+class Mesh(Struct, frozen=True, kw_only=True):
+    """The endpoints that a partition fixes, indexed once for all contracts on them.
+
+    ``producers`` and ``consumers`` are ids in stable order, ``order`` the positions of the
+    latter in the contract's own order, ``home`` a producer's domain, ``mapped`` is μ.
+    """
+
+    producers: list[str]
+    consumers: list[str]
+    order: list[int]
+    home: dict[str, str]
+    mapped: dict[str, str]
+    domain_of: dict[str, str]
+    alone: dict[str, frozenset[str]]
+    """Each producer as the set of itself."""
+
+
+def index_mesh(
+    domains: dict[str, Domain],
+    producers: tuple[Producer, ...],
+    consumers: tuple[Consumer, ...] | tuple[Lane, ...],
+) -> Mesh:
+    """Index endpoints; linear but for the stable order's sort.
+
+    Raises:
+        BadInput: a duplicate id, or a reference to no domain or no producer.
+    """
+    home = {p.id: p.domain for p in producers}
+    mapped = {c.id: c.source for c in consumers}
+    domain_of = home | {c.id: c.domain for c in consumers}
+    if not (
+        len(domain_of) == len(producers) + len(consumers)
+        and domains.keys() >= set(domain_of.values())
+        and home.keys() >= set(mapped.values())
+    ):
+        raise _broken_reference(domains, producers, consumers)
+    ids = stable_order(list(mapped))
+    position = {c.id: i for i, c in enumerate(consumers)}
+    return Mesh(
+        producers=stable_order(list(home)),
+        consumers=ids,
+        order=[position[c] for c in ids],
+        home=home,
+        mapped=mapped,
+        domain_of=domain_of,
+        alone={p: frozenset((p,)) for p in home},
+    )
+
+
+def _broken_reference(
+    domains: dict[str, Domain],
+    producers: tuple[Producer, ...],
+    consumers: tuple[Consumer, ...] | tuple[Lane, ...],
+) -> BadInput:
+    """Name the first field whose ids do not fit together."""
+    seen: set[str] = set()
+    for group, endpoints in (("producers", producers), ("consumers", consumers)):
+        for i, endpoint in enumerate(endpoints):
+            path = f"$.{group}[{i}]"
+            if endpoint.id in seen:
+                return BadInput(f"duplicate id {endpoint.id!r}", path=f"{path}.id")
+            seen.add(endpoint.id)
+            if endpoint.domain not in domains:
+                return BadInput(f"no such domain {endpoint.domain!r}", path=f"{path}.domain")
+    known = {p.id for p in producers}
+    i, stray = next((i, c) for i, c in enumerate(consumers) if c.source not in known)
+    return BadInput(f"no such producer {stray.source!r}", path=f"$.consumers[{i}].source")
+
+
 class Contract(
     Struct,
     frozen=True,
@@ -107,6 +177,7 @@ class Contract(
     tag="sembridge.contract/1",
     forbid_unknown_fields=True,
     omit_defaults=True,
+    dict=True,
 ):
     """e = ⟨P, C_req, D, K, Γ, R, O, Q⟩ with shape, dtype, placement and lifetime (equation 1)."""
 
@@ -121,8 +192,13 @@ class Contract(
     lifetime: Text | None = None
     framing_group: Text | None = None
 
+    @cached_property
+    def mesh(self) -> Mesh:
+        """The indexed endpoints; a broken reference raises :class:`BadInput`."""
+        return index_mesh(self.domains, self.producers, self.consumers)
 
-class BoundaryEdge(Struct, frozen=True, kw_only=True):
+
+class BoundaryEdge(Struct, frozen=True, kw_only=True, dict=True):
     """What the partition fixes: endpoints, domains, value and placement of one edge."""
 
     name: str
@@ -133,6 +209,30 @@ class BoundaryEdge(Struct, frozen=True, kw_only=True):
     placement: Placement
     lifetime: str | None = None
     framing_group: str | None = None
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        """The indexed endpoints; a broken reference raises :class:`BadInput`."""
+        return index_mesh(self.domains, self.producers, self.consumers)
+
+    @cached_property
+    def all_demanded(self) -> tuple[Consumer, ...]:
+        """The consumers of a contract that demands every one of them."""
+        return _consumers(self.consumers, None)
+
+
+def _consumers(lanes: tuple[Lane, ...], demanded: Collection[str] | None) -> tuple[Consumer, ...]:
+    return tuple(
+        [
+            Consumer(
+                id=lane.id,
+                domain=lane.domain,
+                source=lane.source,
+                demanded=demanded is None or lane.id in demanded,
+            )
+            for lane in lanes
+        ]
+    )
 
 
 class GraphFacts(Struct, frozen=True, kw_only=True):
@@ -165,16 +265,6 @@ class Evidence(Struct, frozen=True, kw_only=True):
 NO_GRAPH, NO_RUNTIME, NO_EVIDENCE = GraphFacts(), RuntimeFacts(), Evidence()
 
 
-def _fact(
-    value: T | None, origin: Origin, by: str | None, seen: T | None, seen_by: str | None
-) -> Fact[T] | None:
-    if value is not None:
-        return Fact(value=value, origin=origin, by=by)
-    if seen is not None:
-        return Fact(value=seen, origin="validation", by=seen_by)
-    return None
-
-
 def build_contract(
     edge: BoundaryEdge,
     graph: GraphFacts = NO_GRAPH,
@@ -184,47 +274,58 @@ def build_contract(
     """Algorithm 1, line 1: an immutable contract whose every fact carries its origin.
 
     Facts that neither graph nor runtime gives stay absent, or are kept as evidence of origin
-    ``validation``. References and obligations are checked by
-    :func:`sembridge.obligations.resolve`.
+    ``validation``. Obligations are checked by :mod:`sembridge.obligations`.
 
     Raises:
-        BadInput: a demanded consumer is none of the edge's.
+        BadInput: a broken reference, or a demanded consumer that is none of the edge's.
     """
-    demanded = runtime.demanded
-    if demanded is not None and not {lane.id for lane in edge.consumers}.issuperset(demanded):
-        unknown = sorted(set(demanded) - {lane.id for lane in edge.consumers})
-        raise BadInput(f"demanded consumers that the edge does not have: {unknown}")
-    facts = Facts(
-        replica_classes=_fact(
-            graph.replica_classes, "graph", graph.by, evidence.replica_classes, evidence.by
-        ),
-        reduction=_fact(graph.reduction, "graph", graph.by, None, None),
-        owner=_fact(runtime.owner, "runtime", runtime.by, evidence.owner, evidence.by),
-        demand=None if demanded is None else DemandFact(origin="runtime", by=runtime.by),
-        surface=_fact(runtime.surface, "runtime", runtime.by, evidence.surface, evidence.by),
-    )
-    return Contract(
+    mesh, demanded = edge.mesh, runtime.demanded
+    consumers = edge.all_demanded
+    if demanded is not None:
+        if not mesh.mapped.keys() >= set(demanded):
+            stray = sorted(set(demanded) - mesh.mapped.keys())
+            raise BadInput(f"demanded consumers that the edge does not have: {stray}")
+        if len(demanded) != len(consumers):
+            consumers = _consumers(edge.consumers, demanded)
+    classes: Fact[tuple[Names, ...]] | None = None
+    if graph.replica_classes is not None:
+        classes = Fact(value=graph.replica_classes, origin="graph", by=graph.by)
+    elif evidence.replica_classes is not None:
+        classes = Fact(value=evidence.replica_classes, origin="validation", by=evidence.by)
+    reduction: Fact[Reduction] | None = None
+    if graph.reduction is not None:
+        reduction = Fact(value=graph.reduction, origin="graph", by=graph.by)
+    owner: Fact[Names] | None = None
+    if runtime.owner is not None:
+        owner = Fact(value=runtime.owner, origin="runtime", by=runtime.by)
+    elif evidence.owner is not None:
+        owner = Fact(value=evidence.owner, origin="validation", by=evidence.by)
+    surface: Fact[Surface] | None = None
+    if runtime.surface is not None:
+        surface = Fact(value=runtime.surface, origin="runtime", by=runtime.by)
+    elif evidence.surface is not None:
+        surface = Fact(value=evidence.surface, origin="validation", by=evidence.by)
+    contract = Contract(
         name=edge.name,
         value=edge.value,
         domains=edge.domains,
         producers=edge.producers,
-        consumers=tuple(
-            [
-                Consumer(
-                    id=lane.id,
-                    domain=lane.domain,
-                    source=lane.source,
-                    demanded=demanded is None or lane.id in demanded,
-                )
-                for lane in edge.consumers
-            ]
-        ),
+        consumers=consumers,
         placement=edge.placement,
-        facts=facts,
+        facts=Facts(
+            replica_classes=classes,
+            reduction=reduction,
+            owner=owner,
+            demand=None if demanded is None else DemandFact(origin="runtime", by=runtime.by),
+            surface=surface,
+        ),
         tag=runtime.tag,
         lifetime=edge.lifetime,
         framing_group=edge.framing_group,
     )
+    # The edge's endpoints are the contract's: index them once for both.
+    contract.__dict__["mesh"] = mesh
+    return contract
 
 
 def layout_of(contract: Contract) -> Layout:

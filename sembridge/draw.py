@@ -55,7 +55,7 @@ def describe(ob: Obligations, op: AnyOp) -> str:
             size = size_of(part_bytes(ob, op.surface, op.part))
             return f"send {at(op.src)} ──{op.surface}{part}, {size}──▶ {at(op.dst)}"
         case Broadcast():
-            size = size_of(ob.surface_bytes(op.surface))
+            size = size_of(ob.sizes.get(op.surface, 0))
             return f"broadcast {at(op.src)} ══{op.surface}, {size} each══▶ {_few(op.dsts)}"
         case AllGather():
             return f"all_gather {op.surface} among {_few(op.members)}"
@@ -242,7 +242,7 @@ class _Picture:
                 size = size_of(part_bytes(self.ob, op.surface, op.part))
                 self._arrow(op.src, op.dst, f"{number}  {op.surface}{part} · {size}", "-")
             case Broadcast():
-                size = size_of(self.ob.surface_bytes(op.surface))
+                size = size_of(self.ob.sizes.get(op.surface, 0))
                 for i, dst in enumerate(op.dsts):
                     self._arrow(op.src, dst, f"{number}  {size}" if i == 0 else "", "--")
             case Project():

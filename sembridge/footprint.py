@@ -41,7 +41,7 @@ class Footprint(Struct, frozen=True, kw_only=True, order=True, gc=False):
 
 def part_bytes(ob: Obligations, surface: str, part: Part | None) -> int:
     """Payload bytes of one slice (of the whole, where ``part`` is None)."""
-    whole = ob.surface_bytes(surface)
+    whole = ob.sizes.get(surface, 0)
     if part is None or surface != VALUE or not ob.elements:
         return whole
     start, stop = slice_bounds(ob.elements, part.index, part.of)
@@ -54,36 +54,34 @@ def footprint_of(ob: Obligations, ops: Iterable[AnyOp]) -> Footprint:
     A broadcast counts bytes × receivers of what its root holds, an all_gather what each member
     lacked, a reduction (|S| − 1) × bytes, a send its payload.
     """
+    sizes = ob.sizes
     cross_bytes = cross_startups = local_bytes = local_startups = reductions = count = 0
-    # Bytes of slices received so far, for the roots and members that hold slices only.
-    partial: dict[tuple[str, str], int] = {}
+    # Bytes of slices received so far, by endpoints that hold slices only.
+    slices: dict[tuple[str, str], int] = {}
     for op in ops:
         count += 1
-        kind = type(op)
-        if kind is Send:
-            assert isinstance(op, Send)
-            size = part_bytes(ob, op.surface, op.part)
-            cross_bytes += size
-            cross_startups += 1
-            if op.part is not None:
+        if type(op) is Send:
+            if op.part is None:
+                cross_bytes += sizes.get(op.surface, 0)
+            else:
+                size = part_bytes(ob, op.surface, op.part)
+                cross_bytes += size
                 key = (op.dst, op.surface)
-                partial[key] = partial.get(key, 0) + size
-        elif kind is Broadcast:
-            assert isinstance(op, Broadcast)
-            size = ob.surface_bytes(op.surface)
-            if partial:
-                size = min(size, partial.get((op.src, op.surface), size))
-                partial.update({(x, op.surface): size for x in op.dsts})
+                slices[key] = slices.get(key, 0) + size
+            cross_startups += 1
+        elif type(op) is Broadcast:
+            size = sizes.get(op.surface, 0)
+            if slices and (op.src, op.surface) in slices:
+                size = min(size, slices[op.src, op.surface])
+                slices.update({(x, op.surface): size for x in op.dsts})
             local_bytes += size * len(op.dsts)
             local_startups += 1
-        elif kind is AllGather:
-            assert isinstance(op, AllGather)
-            whole = ob.surface_bytes(op.surface)
+        elif type(op) is AllGather:
+            size = sizes.get(op.surface, 0)
             for x in op.members:
-                local_bytes += whole - min(whole, partial.pop((x, op.surface), whole))
+                local_bytes += size - min(size, slices.pop((x, op.surface), size))
             local_startups += 1
-        elif kind is Reduce:
-            assert isinstance(op, Reduce)
+        elif type(op) is Reduce:
             local_bytes += max(0, len(op.sources) - 1) * ob.value_bytes
             reductions += 1
     return Footprint(

@@ -6,6 +6,7 @@ depends on payload contents, and no branch looks at the name of a model or a con
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -24,6 +25,7 @@ from sembridge.contract import (
 )
 from sembridge.errors import PlanRejected
 from sembridge.footprint import footprint_of
+from sembridge.layout import stable_order
 from sembridge.obligations import Obligations, resolve_valid
 from sembridge.plan import VALUE, AllGather, AnyOp, Broadcast, Part, Plan, Project, Reduce, Send
 from sembridge.verdict import Verdict
@@ -93,7 +95,7 @@ def carried_surface(ob: Obligations, policy: Policy) -> str:
         ob.projected is not None
         and not ob.surface.keeps_value
         and policy.project_at_producer
-        and ob.surface_bytes(ob.projected.output) <= ob.value_bytes
+        and ob.sizes[ob.projected.output] <= ob.value_bytes
     ):
         return ob.projected.output
     return VALUE
@@ -105,36 +107,38 @@ def select_sources(ob: Obligations, policy: Policy, consumers: list[str]) -> lis
     A source inside a consumer's own domain serves it without crossing; the others are served by
     a source that serves at home already, so that it need not project anew.
     """
-    domain_of, mapped = ob.domain_of, ob.mapped
-    groups: dict[tuple[object, str], list[str]] = {}
-    homes: dict[object, dict[str, str]] = {}
-    if ob.owners is not None or (ob.reduced is not None and policy.substitute):
-        pool = ob.producers if ob.owners is None else [p for p in ob.producers if p in ob.owners]
-        homes[None] = home = {}
-        for p in pool:
-            home.setdefault(domain_of[p], p)
-        for c in consumers:
-            groups.setdefault((None, domain_of[c]), []).append(c)
-    else:
-        class_of = ob.class_of if policy.substitute else {}
-        for p in ob.producers:
-            homes.setdefault(class_of.get(p) or p, {}).setdefault(domain_of[p], p)
-        for c in consumers:
-            p = mapped[c]
-            groups.setdefault((class_of.get(p) or p, domain_of[c]), []).append(c)
-    representative: dict[object, str] = {}
-    for key, domain in groups:
-        if domain in homes[key]:
-            representative.setdefault(key, homes[key][domain])
+    if ob.owners is not None:
+        return _by_domain(ob, stable_order([*ob.owners]), consumers)
+    if ob.reduced is not None and policy.substitute:
+        return _by_domain(ob, ob.producers, consumers)
+    class_of = ob.class_of if policy.substitute else {}
+    pools: defaultdict[str | frozenset[str], list[str]] = defaultdict(list)
+    for c in consumers:
+        source = ob.mapped[c]
+        pools[class_of.get(source, source)].append(c)
     deliveries: list[Delivery] = []
-    for (key, domain), receivers in groups.items():
-        home = homes[key]
-        src = home.get(domain)
-        local = src is not None
-        if src is None:
-            src = representative.get(key) or next(iter(home.values()))
-        deliveries.append(Delivery(src, receivers, local))
+    for key, served in pools.items():
+        if isinstance(key, str):
+            pool = [key]
+        else:
+            pool = ob.producers if len(key) == len(ob.producers) else stable_order([*key])
+        deliveries += _by_domain(ob, pool, served)
     return deliveries
+
+
+def _by_domain(ob: Obligations, pool: list[str], consumers: list[str]) -> list[Delivery]:
+    """Serve each domain from the first source of ``pool`` at home there, else from one of them."""
+    domain_of = ob.domain_of
+    home = {domain_of[p]: p for p in reversed(pool)}
+    domains: defaultdict[str, list[str]] = defaultdict(list)
+    for c in consumers:
+        domains[domain_of[c]].append(c)
+    at_work = [home[domain] for domain in domains if domain in home]
+    abroad = at_work[0] if at_work else pool[0]
+    return [
+        Delivery(home.get(domain, abroad), served, domain in home)
+        for domain, served in domains.items()
+    ]
 
 
 def project_at_producers(ob: Obligations, carried: str, deliveries: list[Delivery]) -> list[AnyOp]:

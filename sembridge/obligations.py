@@ -7,17 +7,20 @@ work on the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from operator import attrgetter
 
-from sembridge.contract import Contract
+from sembridge.contract import Contract, Value
 from sembridge.errors import BadInput, ContractRejected
-from sembridge.layout import DTYPES, Partial, Replicate, Shard, elements_of, stable_order
+from sembridge.layout import DTYPES, Partial, Placement, Replicate, Shard, elements_of
 from sembridge.plan import VALUE
-from sembridge.surfaces import Complete, Projected, Surface
+from sembridge.surfaces import Complete, Projected, Surface, observed
 from sembridge.verdict import Violation
 
 MAX_ELEMENTS = 2**62
 COMPLETE = Complete()
+_IS_DEMANDED = attrgetter("demanded")
 
 
 class Obligations:
@@ -26,8 +29,9 @@ class Obligations:
     ``producers`` and ``consumers`` are ids in stable order, ``demanded`` the demanded among the
     consumers (C_req); ``mapped`` is μ; ``class_of`` names the substitutable class Γ of a
     producer that has one; ``owners`` is None where no authority is required; ``reduced`` is the
-    source set of an outstanding reduction R, ``operator`` its operator. Sizes are in bytes and
-    elements of what one producer holds.
+    source set of an outstanding reduction R, ``operator`` its operator. ``elements`` and
+    ``value_bytes`` are of what one producer holds, ``sizes`` the bytes of one whole copy of each
+    surface.
     """
 
     __slots__ = (
@@ -47,6 +51,7 @@ class Obligations:
         "projected",
         "reduced",
         "replicate",
+        "sizes",
         "surface",
         "value_bytes",
     )
@@ -69,18 +74,11 @@ class Obligations:
     observed: tuple[str, ...]
     elements: int
     value_bytes: int
+    sizes: dict[str, int]
 
     def members(self, producer: str) -> frozenset[str]:
         """The producers that ``producer`` may be substituted by, itself included."""
-        return self.class_of.get(producer) or frozenset((producer,))
-
-    def surface_bytes(self, surface: str) -> int:
-        """Payload bytes of one whole copy of ``surface``; 0 for one the contract never names."""
-        if surface == VALUE:
-            return self.value_bytes
-        if self.projected and surface == self.projected.output:
-            return self.projected.output_bytes(self.contract.value.shape)
-        return 0
+        return self.class_of.get(producer) or self.contract.mesh.alone[producer]
 
 
 def resolve(contract: Contract) -> Obligations:
@@ -92,86 +90,73 @@ def resolve(contract: Contract) -> Obligations:
         BadInput: a reference to nothing, a duplicate id, an unknown dtype, an impossible shape;
             the error's path names the field.
     """
-    value, facts = contract.value, contract.facts
+    mesh, facts = contract.mesh, contract.facts
     ob = Obligations()
     ob.contract = contract
-    ob.producer_set = {p.id: p.domain for p in contract.producers}
-    ob.mapped = {c.id: c.source for c in contract.consumers}
-    ob.domain_of = domain_of = dict(ob.producer_set)
-    for c in contract.consumers:
-        domain_of[c.id] = c.domain
-    if not (
-        len(domain_of) == len(contract.producers) + len(contract.consumers)
-        and contract.domains.keys() >= set(domain_of.values())
-        and ob.producer_set.keys() >= set(ob.mapped.values())
-    ):
-        raise _broken_reference(contract)
-    ob.producers = stable_order(list(ob.producer_set))
-    ob.consumers = stable_order(list(ob.mapped))
-
+    ob.producers, ob.producer_set = mesh.producers, mesh.home
+    ob.consumers, ob.mapped, ob.domain_of = mesh.consumers, mesh.mapped, mesh.domain_of
     demand = facts.demand
-    if demand is not None and demand.authorizes:
-        wanted = {c.id for c in contract.consumers if c.demanded}
-        ob.demanded = [c for c in ob.consumers if c in wanted]
-    else:
-        ob.demanded = ob.consumers
+    ob.demanded = ob.consumers
+    if demand is not None and demand.authorizes and not all(map(_IS_DEMANDED, contract.consumers)):
+        consumers = contract.consumers
+        ob.demanded = [c.id for i in mesh.order if (c := consumers[i]).demanded]
 
-    dtype = DTYPES.get(value.dtype)
-    if dtype is None:
-        raise BadInput(f"no such dtype {value.dtype!r}", path="$.value.dtype")
-    ob.elements = elements_of(value.shape)
-    if ob.elements > MAX_ELEMENTS:
-        raise BadInput(f"more than 2**62 elements: {ob.elements}", path="$.value.shape")
-    ob.value_bytes = ob.elements * dtype.itemsize
-    if value.valid_last is not None and not (value.shape and value.valid_last <= value.shape[-1]):
-        raise BadInput(
-            f"{value.valid_last} columns of a last axis of {value.shape[-1:]} are valid",
-            path="$.value.valid_last",
-        )
     placement = contract.placement
-    if isinstance(placement, Shard) and not (-len(value.shape) <= placement.dim < len(value.shape)):
-        raise BadInput(
-            f"{placement.dim} is no axis of a value of rank {len(value.shape)}",
-            path="$.placement.dim",
-        )
-    ob.replicate = isinstance(placement, Replicate)
-    ob.partial = isinstance(placement, Partial)
+    ob.elements, ob.value_bytes = _size(contract.value, placement)
+    ob.replicate = type(placement) is Replicate
+    ob.partial = type(placement) is Partial
 
+    classes, owner, reduction = facts.replica_classes, facts.owner, facts.reduction
     ob.class_of = {}
-    classes = facts.replica_classes
     if classes is not None:
-        class_of = _partition(classes.value, ob.producer_set)
+        class_of = _partition(classes.value, mesh.home)
         if classes.authorizes:
             ob.class_of = class_of
-
-    ob.owners = None
-    if facts.owner is not None:
-        _known(facts.owner.value, ob.producer_set, "$.facts.owner.value")
-        if facts.owner.authorizes:
-            ob.owners = frozenset(facts.owner.value)
-
-    ob.reduced = ob.operator = None
-    reduction = facts.reduction
+    ob.owners = ob.reduced = ob.operator = None
+    if owner is not None:
+        owners = _known(owner.value, mesh.home, "$.facts.owner.value")
+        if owner.authorizes:
+            ob.owners = owners
     if reduction is not None:
-        _known(reduction.value.sources, ob.producer_set, "$.facts.reduction.value.sources")
+        sources = reduction.value.sources
+        reduced = _known(sources, mesh.home, "$.facts.reduction.value.sources")
         if reduction.authorizes:
-            ob.reduced = frozenset(reduction.value.sources)
-            ob.operator = reduction.value.op
+            ob.reduced, ob.operator = reduced, reduction.value.op
 
-    surface = facts.surface
-    ob.surface = surface.value if surface is not None and surface.authorizes else COMPLETE
-    ob.projected = ob.surface.projected
-    if ob.projected is None:
-        ob.observed = (VALUE,)
-    else:
-        if ob.projected.dtype not in DTYPES:
+    fact = facts.surface
+    ob.surface = surface = fact.value if fact is not None and fact.authorizes else COMPLETE
+    ob.projected = projected = surface.projected
+    ob.observed, ob.sizes = (VALUE,), {VALUE: ob.value_bytes}
+    if projected is not None:
+        if projected.dtype not in DTYPES:
             raise BadInput(
-                f"no such dtype {ob.projected.dtype!r}",
-                path="$.facts.surface.value.output_dtype",
+                f"no such dtype {projected.dtype!r}", path="$.facts.surface.value.output_dtype"
             )
-        output = (ob.projected.output,)
-        ob.observed = (VALUE, *output) if ob.surface.keeps_value else output
+        ob.observed = observed(surface)
+        ob.sizes[projected.output] = projected.output_bytes(contract.value.shape)
     return ob
+
+
+@lru_cache(maxsize=1024)
+def _size(value: Value, placement: Placement) -> tuple[int, int]:
+    """Elements and bytes of what one producer holds, once its type makes sense."""
+    dtype, rank = DTYPES.get(value.dtype), len(value.shape)
+    if dtype is None:
+        raise BadInput(f"no such dtype {value.dtype!r}", path="$.value.dtype")
+    elements = elements_of(value.shape)
+    if elements > MAX_ELEMENTS:
+        raise BadInput(f"more than 2**62 elements: {elements}", path="$.value.shape")
+    valid = value.valid_last
+    if valid is not None and not (value.shape and valid <= value.shape[-1]):
+        raise BadInput(
+            f"{valid} columns of a last axis of {value.shape[-1:]} are valid",
+            path="$.value.valid_last",
+        )
+    if isinstance(placement, Shard) and not -rank <= placement.dim < rank:
+        raise BadInput(
+            f"{placement.dim} is no axis of a value of rank {rank}", path="$.placement.dim"
+        )
+    return elements, elements * dtype.itemsize
 
 
 def _partition(
@@ -181,43 +166,27 @@ def _partition(
     listed = 0
     for i, members in enumerate(classes):
         path = f"$.facts.replica_classes.value[{i}]"
-        _known(members, producers, path)
+        joined = _known(members, producers, path)
         if not members:
             raise BadInput("a class without members", path=path)
         listed += len(members)
-        class_of.update(dict.fromkeys(members, frozenset(members)))
+        class_of.update(dict.fromkeys(members, joined))
         if len(class_of) != listed:
             raise BadInput("a producer is in two classes, or twice in one", path=path)
     return class_of
 
 
-def _known(ids: tuple[str, ...], producers: dict[str, str], path: str) -> None:
-    for i, name in enumerate(ids):
-        if name not in producers:
-            raise BadInput(f"no such producer {name!r}", path=f"{path}[{i}]")
+def _known(ids: tuple[str, ...], producers: dict[str, str], path: str) -> frozenset[str]:
+    """The ids as a set, once each of them is a producer."""
+    named = frozenset(ids)
+    if not producers.keys() >= named:
+        i, stray = next((i, name) for i, name in enumerate(ids) if name not in producers)
+        raise BadInput(f"no such producer {stray!r}", path=f"{path}[{i}]")
+    return named
 
 
-def _broken_reference(contract: Contract) -> BadInput:
-    """Name the first field of a contract whose ids do not fit together."""
-    seen: set[str] = set()
-    for group, endpoints in (("producers", contract.producers), ("consumers", contract.consumers)):
-        for i, endpoint in enumerate(endpoints):
-            path = f"$.{group}[{i}]"
-            if endpoint.id in seen:
-                return BadInput(f"duplicate id {endpoint.id!r}", path=f"{path}.id")
-            seen.add(endpoint.id)
-            if endpoint.domain not in contract.domains:
-                return BadInput(f"no such domain {endpoint.domain!r}", path=f"{path}.domain")
-    producers = {p.id for p in contract.producers}
-    for i, consumer in enumerate(contract.consumers):
-        if consumer.source not in producers:
-            return BadInput(
-                f"no such producer {consumer.source!r}", path=f"$.consumers[{i}].source"
-            )
-    raise AssertionError("unreachable: every reference holds")
-
-
-ContractRule = Callable[[Obligations], Iterator[str]]
+ContractRule = Callable[[Obligations], Sequence[str]]
+FINE: Sequence[str] = ()
 CONTRACT_RULES: list[tuple[str, ContractRule]] = []
 """Static validation (§3.5): (rule name, what it says is wrong). To add a rule, add one entry."""
 
@@ -233,72 +202,83 @@ def contract_rule(name: str) -> Callable[[ContractRule], ContractRule]:
 
 
 @contract_rule("demand")
-def _somebody_is_demanded(ob: Obligations) -> Iterator[str]:
-    if not ob.demanded:
-        yield "no consumer is demanded"
+def _somebody_is_demanded(ob: Obligations) -> Sequence[str]:
+    return FINE if ob.demanded else ["no consumer is demanded"]
 
 
 @contract_rule("owner")
-def _owner_is_unique(ob: Obligations) -> Iterator[str]:
-    if ob.owners is None:
-        return
-    if not ob.owners:
-        yield "authority is required and nobody owns the decision"
-    elif len(ob.owners) > 1 and not ob.owners <= ob.members(next(iter(ob.owners))):
-        yield f"owners {sorted(ob.owners)} are joined by no replica class"
+def _owner_is_unique(ob: Obligations) -> Sequence[str]:
+    owners = ob.owners
+    if owners is None or len(owners) == 1:
+        return FINE
+    if not owners:
+        return ["authority is required and nobody owns the decision"]
+    if owners <= ob.members(next(iter(owners))):
+        return FINE
+    return [f"owners {sorted(owners)} are joined by no replica class"]
 
 
 @contract_rule("reduction")
-def _reduction_has_its_lineage(ob: Obligations) -> Iterator[str]:
+def _reduction_has_its_lineage(ob: Obligations) -> Sequence[str]:
     placement, fact = ob.contract.placement, ob.contract.facts.reduction
-    if ob.reduced is None:
+    if ob.reduced is None or fact is None:
         if ob.partial:
-            yield "a partial placement without an authorized reduction: no plan can complete it"
-        return
-    assert fact is not None
+            return ["a partial placement without an authorized reduction: no plan completes it"]
+        return FINE
     if not isinstance(placement, Partial):
-        yield "a reduction over values that the placement calls complete"
-        return
+        return ["a reduction over values that the placement calls complete"]
+    found: list[str] = []
     if placement.op != ob.operator:
-        yield f"operator {ob.operator!r} is not the placement's {placement.op!r}"
+        found.append(f"operator {ob.operator!r} is not the placement's {placement.op!r}")
     if ob.reduced != ob.producer_set.keys() or len(fact.value.sources) != len(ob.reduced):
-        yield "the sources are not exactly the producers"
+        found.append("the sources are not exactly the producers")
     elif len(set(ob.producer_set.values())) > 1:
-        yield "the producers span several native domains: no native reduction can complete it"
+        found.append("the producers span several native domains: no native reduction joins them")
+    return found
 
 
 @contract_rule("observation")
-def _observation_is_compatible(ob: Obligations) -> Iterator[str]:
+def _observation_is_compatible(ob: Obligations) -> Sequence[str]:
     if ob.projected and ob.partial and ob.reduced is None:
-        yield f"a {ob.projected.output} surface over partials that nothing completes"
+        return [f"a {ob.projected.output} surface over partials that nothing completes"]
+    return FINE
 
 
 @contract_rule("projection")
-def _value_can_carry_the_projection(ob: Obligations) -> Iterator[str]:
-    projected, value, placement = ob.projected, ob.contract.value, ob.contract.placement
-    if projected is None:
-        return
+def _value_can_carry_the_projection(ob: Obligations) -> Sequence[str]:
+    if ob.projected is None:
+        return FINE
+    return _carries(ob.projected, ob.contract.value, ob.contract.placement)
+
+
+@lru_cache(maxsize=1024)
+def _carries(projected: Projected, value: Value, placement: Placement) -> Sequence[str]:
+    """What keeps a value from being projected."""
     if not value.shape:
-        yield f"{projected.name} over a scalar"
-        return
+        return [f"{projected.name} over a scalar"]
+    found: list[str] = []
     columns = value.shape[-1] if value.valid_last is None else value.valid_last
     if not DTYPES[value.dtype].floating:
-        yield f"{projected.name} over {value.dtype}"
+        found.append(f"{projected.name} over {value.dtype}")
     if columns == 0:
-        yield f"{projected.name} over a zero-length axis"
+        found.append(f"{projected.name} over a zero-length axis")
     elif columns - 1 > DTYPES[projected.dtype].largest_index:
-        yield f"{projected.dtype} cannot hold index {columns - 1}"
+        found.append(f"{projected.dtype} cannot hold index {columns - 1}")
     if isinstance(placement, Shard) and placement.dim % len(value.shape) == len(value.shape) - 1:
-        yield f"{projected.name} along the sharded axis: no combine over shards is registered"
+        found.append(
+            f"{projected.name} along the sharded axis: no combine over shards is registered"
+        )
+    return tuple(found)
 
 
 def validate(ob: Obligations) -> list[Violation]:
     """Every violation of static validation, in registry order; empty for a valid contract."""
-    return [
-        Violation(rule=name, message=message)
-        for name, rule in CONTRACT_RULES
-        for message in rule(ob)
-    ]
+    found: list[Violation] = []
+    for name, rule in CONTRACT_RULES:
+        messages = rule(ob)
+        if messages:
+            found += [Violation(rule=name, message=message) for message in messages]
+    return found
 
 
 def resolve_valid(contract: Contract) -> Obligations:

@@ -74,7 +74,7 @@ class Execution(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Fault(Exception):  # noqa: N818  (the field's own term)
+class Fault(Exception):
     """An op that cannot be carried out."""
 
 

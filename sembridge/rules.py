@@ -1,14 +1,18 @@
-"""The checker's rules (§3.3 of the paper), one registry entry for each condition.
+"""The plan semantics and the checker's rules (§3.3): what each op reads, requires and does.
 
-A rule looks at the state before an op runs (or, for ``OBSERVATION``, at one surface of a demanded
-consumer after the last op; for ``PLAN``, at the plan as a whole) and returns what it finds wrong:
-the endpoint and the reason. To add a rule, add one decorated function; the checker, the campaigns
-and the documentation run over the registry.
+One function for each op, one for a demanded consumer's observation and one for the plan as a
+whole. Every condition in them belongs to a rule that is declared right above, and a violation
+names the rule, the endpoint and the reason; conditions go through :mod:`sembridge.guards`, which
+the soundness theorem reads as well. To add a rule, declare it and test it where it applies: the
+checker, the campaigns and the documentation run over ``RULES``.
+
+After a violation of ``membership`` or ``availability`` an op has no effect, since what it would
+deliver does not exist; after any other it has, so that later violations are real ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -17,419 +21,294 @@ from msgspec import Struct
 from sembridge.guards import (
     crosses,
     exactly,
-    inside,
     issued_by_owner,
     outstanding,
     reassembled,
     registered,
     substitutable,
 )
-from sembridge.obligations import Obligations
 from sembridge.plan import VALUE, AllGather, Broadcast, Plan, Project, Reduce, Send, Tag
 from sembridge.state import Holding, State, disjoint_cover, overlaps
 
-Finding = tuple[str | None, str]
-"""(endpoint to blame, or None; the reason)."""
-
 OBSERVATION = "observation"
 PLAN = "plan"
-NOTHING: Sequence[Finding] = ()
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """``name`` is what a violation reports; ``on`` an op class, ``OBSERVATION`` or ``PLAN``.
-
-    ``finds`` takes ``(state, op, held)`` with what the op reads (one holding, or a list of them
-    in the order of the op's sources or members; None where nothing is held),
-    ``(state, consumer, surface, held)`` for ``OBSERVATION``, ``(obligations, plan)`` for ``PLAN``.
-    """
+    """``name`` is what a violation reports; ``on`` an op class, ``OBSERVATION`` or ``PLAN``."""
 
     name: str
     on: Any
-    finds: Callable[..., Sequence[Finding]]
+    says: str
 
     @property
     def id(self) -> str:
-        """Unique among the rules on one kind: the reported name and the condition's own."""
-        return f"{self.name}:{self.finds.__name__.lstrip('_')}"
+        """Unique among all rules."""
+        on = self.on if isinstance(self.on, str) else self.on.__name__.lower()
+        return f"{self.name}/{on}: {self.says}"
 
 
 RULES: list[Rule] = []
 
 
-def rule(name: str, *on: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a condition for each of ``on``."""
-
-    def register(finds: Callable[..., Any]) -> Callable[..., Any]:
-        RULES.extend(Rule(name=name, on=kind, finds=finds) for kind in on)
-        return finds
-
-    return register
+def _rule(name: str, on: Any, says: str) -> Rule:
+    declared = Rule(name=name, on=on, says=says)
+    RULES.append(declared)
+    return declared
 
 
-# Which endpoints an op may name ---------------------------------------------------------------
+# send ------------------------------------------------------------------------------------------
+
+SEND_ENDS = _rule("membership", Send, "both ends are endpoints of the contract")
+SENDER_HOLDS = _rule("availability", Send, "the sender holds what it sends")
+ONLY_VALUE_IN_SLICES = _rule("availability", Send, "only the value travels in slices")
+SEND_CROSSES = _rule("locality", Send, "a send leaves its domain")
+SEND_ONCE = _rule("redelivery", Send, "the receiver lacks what it is sent")
 
 
-def _strangers(s: State, *ids: str) -> Sequence[Finding]:
-    known = s.ob.domain_of
-    return [(x, "no endpoint of the contract") for x in ids if x not in known]
-
-
-@rule("membership", Send)
-def _both_ends_belong_to_the_edge(s: State, op: Send, held: Holding | None) -> Sequence[Finding]:
-    known = s.ob.domain_of
-    if op.src in known and op.dst in known:
-        return NOTHING
-    return _strangers(s, op.src, op.dst)
-
-
-@rule("membership", Project)
-def _projecting_endpoint_belongs_to_the_edge(
-    s: State, op: Project, held: Holding | None
-) -> Sequence[Finding]:
-    return NOTHING if op.at in s.ob.domain_of else _strangers(s, op.at)
-
-
-@rule("membership", Broadcast)
-def _receivers_belong_to_the_edge(
-    s: State, op: Broadcast, held: Holding | None
-) -> Sequence[Finding]:
-    return _strangers(s, op.src, *op.dsts) if op.dsts else [(None, "a broadcast to nobody")]
-
-
-@rule("membership", AllGather)
-def _members_belong_to_the_edge(
-    s: State, op: AllGather, held: list[Holding | None]
-) -> Sequence[Finding]:
-    return _strangers(s, *op.members) if op.members else [(None, "an all_gather of nobody")]
-
-
-@rule("membership", Reduce)
-def _sources_and_targets_belong_to_the_edge(
-    s: State, op: Reduce, held: list[Holding | None]
-) -> Sequence[Finding]:
-    if not op.targets:
-        return [(None, "a reduction without targets")]
-    return _strangers(s, *op.sources, *op.targets)
-
-
-# What an op reads is there --------------------------------------------------------------------
-
-
-@rule("availability", Send)
-def _sender_holds_what_it_sends(s: State, op: Send, held: Holding | None) -> Sequence[Finding]:
+def send(s: State, op: Send) -> None:
+    """Read the source; the destination holds the slice, or the whole."""
+    domain_of, src, dst, surface = s.domain_of, op.src, op.dst, op.surface
+    if src not in domain_of or dst not in domain_of:
+        return s.strangers(SEND_ENDS, src, dst)
+    at = s.copies(surface)
+    held, there, span = at.get(src), at.get(dst), None
     if held is None:
-        return [(op.src, f"sends {op.surface} that it does not hold")]
-    part = op.part
-    if part is None:
-        return NOTHING if held.whole else [(op.src, "sends the whole, holds slices")]
-    if part.index >= part.of:
-        return [(op.src, f"slice {part.index} of {part.of} does not exist")]
-    if not held.covers(s.span(part)):
-        return [(op.src, f"lacks slice {part.index} of {part.of}")]
-    return NOTHING
+        return s.fail(SENDER_HOLDS, src, f"sends {surface} that it does not hold")
+    if op.part is not None:
+        if surface != VALUE:
+            return s.fail(ONLY_VALUE_IN_SLICES, src, f"{surface} has no slices")
+        span = s.span(op.part)
+        if op.part.index >= op.part.of or not held.covers(span):
+            return s.fail(SENDER_HOLDS, src, f"lacks slice {op.part.index} of {op.part.of}")
+    elif not held.whole:
+        return s.fail(SENDER_HOLDS, src, "sends the whole, holds slices")
+    if not crosses(domain_of[src], domain_of[dst]):
+        s.fail(SEND_CROSSES, dst, f"a send inside domain {domain_of[src]!r}")
+    if there is not None and overlaps(there, span):
+        s.fail(SEND_ONCE, dst, f"has {surface} already")
+    if there is None and span is None:
+        at[dst] = held
+    else:
+        s.deliver(dst, surface, span, held)
+    return None
 
 
-@rule("availability", Send)
-def _only_the_value_travels_in_slices(
-    s: State, op: Send, held: Holding | None
-) -> Sequence[Finding]:
-    if op.part is None or op.surface == VALUE:
-        return NOTHING
-    return [(op.src, f"{op.surface} has no slices")]
+# broadcast -------------------------------------------------------------------------------------
+
+BROADCAST_ENDS = _rule(
+    "membership", Broadcast, "root and receivers are endpoints, and there are some"
+)
+ROOT_HOLDS = _rule("availability", Broadcast, "the root holds what it broadcasts")
+BROADCAST_INSIDE = _rule("locality", Broadcast, "a native broadcast stays in one domain")
+BROADCAST_ONCE = _rule("redelivery", Broadcast, "the receivers lack what is broadcast")
 
 
-@rule("availability", Broadcast)
-def _root_holds_what_it_broadcasts(
-    s: State, op: Broadcast, held: Holding | None
-) -> Sequence[Finding]:
+def broadcast(s: State, op: Broadcast) -> None:
+    """Read the root; each receiver holds what the root holds."""
+    domain_of, src, dsts, surface = s.domain_of, op.src, op.dsts, op.surface
+    receivers = dict.fromkeys(dsts)
+    if src not in domain_of or not dsts or not domain_of.keys() >= receivers.keys():
+        return s.strangers(BROADCAST_ENDS, src, *dsts)
+    at = s.copies(surface)
+    held = at.get(src)
     if held is None:
-        return [(op.src, f"broadcasts {op.surface} that it does not hold")]
-    return NOTHING
+        return s.fail(ROOT_HOLDS, src, f"broadcasts {surface} that it does not hold")
+    s.one_domain(BROADCAST_INSIDE, domain_of[src], dsts)
+    if held.whole and at.keys().isdisjoint(dsts):
+        if len(receivers) < len(dsts):
+            s.twice(BROADCAST_ONCE, dsts, surface)
+        at.update(dict.fromkeys(dsts, held))
+        return None
+    for dst in dsts:
+        there = at.get(dst)
+        if there is not None and any(overlaps(there, span) for span in held.spans):
+            s.fail(BROADCAST_ONCE, dst, f"has {surface} already")
+        s.deliver(dst, surface, None, held)
+    return None
 
 
-@rule("availability", Project)
-def _projected_value_is_there(s: State, op: Project, held: Holding | None) -> Sequence[Finding]:
-    return [(op.at, "projects a value that it does not hold")] if held is None else NOTHING
+# project ---------------------------------------------------------------------------------------
+
+PROJECT_AT = _rule("membership", Project, "the endpoint is one of the contract's")
+PROJECT_READS = _rule("availability", Project, "the value to project is there")
+PROJECT_COMPLETE = _rule("completion", Project, "projection follows completion")
+PROJECT_REGISTERED = _rule("projection", Project, "the projection is the registered one")
+PROJECT_WHOLE = _rule("projection", Project, "a projection reads the whole value")
+PROJECT_ONCE = _rule("redelivery", Project, "the result is not there yet")
 
 
-@rule("availability", Reduce)
-def _every_source_holds_its_value(
-    s: State, op: Reduce, held: list[Holding | None]
-) -> Sequence[Finding]:
-    return [
-        (x, "reduces a value that it does not hold whole")
-        for x, h in zip(op.sources, held, strict=True)
-        if h is None or not h.whole
-    ]
-
-
-@rule("availability", AllGather)
-def _every_member_holds_slices(
-    s: State, op: AllGather, held: list[Holding | None]
-) -> Sequence[Finding]:
-    return [
-        (x, f"gathers {op.surface} that it holds nothing of")
-        for x, h in zip(op.members, held, strict=True)
-        if h is None
-    ]
-
-
-@rule("availability", AllGather)
-def _slices_make_up_the_whole(
-    s: State, op: AllGather, held: list[Holding | None]
-) -> Sequence[Finding]:
-    if disjoint_cover([h for h in held if h is not None], s.ob.elements):
-        return NOTHING
-    return [(None, "the members' slices overlap or do not make up the whole")]
-
-
-# Native operations stay in one domain, sends leave it ------------------------------------------
-
-
-@rule("locality", Send)
-def _send_crosses_domains(s: State, op: Send, held: Holding | None) -> Sequence[Finding]:
-    domain_of = s.ob.domain_of
-    if crosses(domain_of[op.src], domain_of[op.dst]):
-        return NOTHING
-    return [(op.dst, f"a send inside domain {domain_of[op.src]!r}")]
-
-
-def _outsiders(s: State, home: str, others: Iterable[str]) -> Sequence[Finding]:
-    domain_of = s.ob.domain_of
-    return [
-        (x, f"a native collective of domain {home!r} reaches into {domain_of[x]!r}")
-        for x in others
-        if not inside(domain_of[x], home)
-    ]
-
-
-@rule("locality", Broadcast)
-def _broadcast_stays_inside(s: State, op: Broadcast, held: Holding | None) -> Sequence[Finding]:
-    return _outsiders(s, s.ob.domain_of[op.src], op.dsts)
-
-
-@rule("locality", AllGather)
-def _gather_stays_inside(s: State, op: AllGather, held: list[Holding | None]) -> Sequence[Finding]:
-    return _outsiders(s, s.ob.domain_of[op.members[0]], op.members)
-
-
-@rule("locality", Reduce)
-def _reduce_stays_inside(s: State, op: Reduce, held: list[Holding | None]) -> Sequence[Finding]:
-    return _outsiders(s, s.ob.domain_of[op.targets[0]], op.sources + op.targets)
-
-
-# Reductions and projections --------------------------------------------------------------------
-
-
-@rule("reduction", Reduce)
-def _reduction_is_outstanding(
-    s: State, op: Reduce, held: list[Holding | None]
-) -> Sequence[Finding]:
-    return [(None, "nothing is to be reduced")] if s.ob.reduced is None else NOTHING
-
-
-@rule("reduction", Reduce)
-def _operator_is_registered(s: State, op: Reduce, held: list[Holding | None]) -> Sequence[Finding]:
-    if s.ob.reduced is None or registered(op.operator, s.ob.operator):
-        return NOTHING
-    return [(None, f"operator {op.operator!r}, registered is {s.ob.operator!r}")]
-
-
-@rule("reduction", Reduce)
-def _sources_are_registered(s: State, op: Reduce, held: list[Holding | None]) -> Sequence[Finding]:
-    reduced = s.ob.reduced
-    if reduced is None:
-        return NOTHING
-    if exactly(frozenset(op.sources), reduced) and len(op.sources) == len(reduced):
-        return NOTHING
-    return [(None, "the sources are not exactly the registered ones")]
-
-
-@rule("reduction", Reduce)
-def _sources_are_incomplete(s: State, op: Reduce, held: list[Holding | None]) -> Sequence[Finding]:
-    return [
-        (x, "reduces a value that is complete already")
-        for x, h in zip(op.sources, held, strict=True)
-        if h is not None and not outstanding(h.complete)
-    ]
-
-
-@rule("completion", Project)
-def _projection_follows_completion(
-    s: State, op: Project, held: Holding | None
-) -> Sequence[Finding]:
-    return NOTHING if held is None or held.complete else [(op.at, "projects a partial")]
-
-
-@rule("projection", Project)
-def _projection_is_registered(s: State, op: Project, held: Holding | None) -> Sequence[Finding]:
-    projected = s.ob.projected
-    if projected is None:
-        return [(op.at, f"the contract registers no projection, not {op.projection!r}")]
-    if registered(op.projection, projected.name):
-        return NOTHING
-    return [(op.at, f"projection {op.projection!r}, registered is {projected.name!r}")]
-
-
-@rule("projection", Project)
-def _projection_reads_the_whole(s: State, op: Project, held: Holding | None) -> Sequence[Finding]:
-    return NOTHING if held is None or held.whole else [(op.at, "projects a slice")]
-
-
-# Nothing is delivered twice --------------------------------------------------------------------
-
-
-@rule("redelivery", Send)
-def _receiver_lacks_what_is_sent(s: State, op: Send, held: Holding | None) -> Sequence[Finding]:
-    there = s.held[op.surface][op.dst]
-    if there is None or not overlaps(there, s.span(op.part)):
-        return NOTHING
-    return [(op.dst, f"has {op.surface} already")]
-
-
-@rule("redelivery", Broadcast)
-def _receivers_lack_what_is_broadcast(
-    s: State, op: Broadcast, held: Holding | None
-) -> Sequence[Finding]:
+def project(s: State, op: Project) -> None:
+    """Read the value at one endpoint; it holds the output surface as well."""
+    x, projected = op.at, s.ob.projected
+    if x not in s.domain_of:
+        return s.strangers(PROJECT_AT, x)
+    held = s.held[VALUE].get(x)
     if held is None:
-        return NOTHING
-    at = s.held[op.surface]
-    found = [
-        (x, f"has {op.surface} already")
-        for x in op.dsts
-        if (there := at[x]) is not None and any(overlaps(there, span) for span in held.spans)
-    ]
-    return found + _repeated(op.dsts, op.surface)
+        return s.fail(PROJECT_READS, x, "projects a value that it does not hold")
+    if not held.complete:
+        s.fail(PROJECT_COMPLETE, x, "projects a partial")
+    if not held.whole:
+        s.fail(PROJECT_WHOLE, x, "projects a slice")
+    if projected is not None and registered(op.projection, projected.name):
+        output = projected.output
+    else:
+        output = f"{op.projection}()"
+        s.fail(PROJECT_REGISTERED, x, f"projection {op.projection!r} is not registered here")
+    at = s.copies(output)
+    if x in at:
+        return s.fail(PROJECT_ONCE, x, f"has {output} already")
+    at[x] = held
+    return None
 
 
-def _repeated(ids: Sequence[str], surface: str) -> list[Finding]:
-    if len(set(ids)) == len(ids):
-        return []
-    seen = set[str]()
-    return [(x, f"is given {surface} twice") for x in ids if x in seen or seen.add(x)]
+# reduce ----------------------------------------------------------------------------------------
+
+REDUCE_ENDS = _rule("membership", Reduce, "sources and targets are endpoints, and there are some")
+REDUCE_READS = _rule("availability", Reduce, "every source holds its value whole")
+REDUCE_INSIDE = _rule("locality", Reduce, "a native reduction stays in one domain")
+REDUCE_OUTSTANDING = _rule("reduction", Reduce, "a reduction is outstanding")
+REDUCE_OPERATOR = _rule("reduction", Reduce, "the operator is the registered one")
+REDUCE_SOURCES = _rule("reduction", Reduce, "the sources are exactly the registered ones")
+REDUCE_INCOMPLETE = _rule("reduction", Reduce, "no source is complete already")
+REDUCE_ONCE = _rule("redelivery", Reduce, "the targets lack the completed value")
 
 
-@rule("redelivery", Project)
-def _result_is_not_there_yet(s: State, op: Project, held: Holding | None) -> Sequence[Finding]:
-    output = s.output_of(op.projection)
-    return NOTHING if s.held[output][op.at] is None else [(op.at, f"has {output} already")]
+def reduce(s: State, op: Reduce) -> None:
+    """Read every source's value; each target holds the completed whole, issued by itself."""
+    ob, at, sources, targets = s.ob, s.held[VALUE], op.sources, op.targets
+    if not targets or not s.domain_of.keys() >= {*sources, *targets}:
+        return s.strangers(REDUCE_ENDS, *sources, *targets)
+    held = [at.get(x) for x in sources]
+    missing = [x for x, h in zip(sources, held, strict=True) if h is None or not h.whole]
+    for x in missing:
+        s.fail(REDUCE_READS, x, "reduces a value that it does not hold whole")
+    if missing:
+        return None
+    s.one_domain(REDUCE_INSIDE, s.domain_of[targets[0]], sources + targets)
+    if ob.reduced is None:
+        s.fail(REDUCE_OUTSTANDING, None, "nothing is to be reduced")
+    else:
+        if not registered(op.operator, ob.operator):
+            s.fail(REDUCE_OPERATOR, None, f"{op.operator!r}, registered is {ob.operator!r}")
+        if not exactly(frozenset(sources), ob.reduced) or len(sources) != len(ob.reduced):
+            s.fail(REDUCE_SOURCES, None, "the sources are not exactly the registered ones")
+    for x, h in zip(sources, held, strict=True):
+        if h is not None and not outstanding(h.complete):
+            s.fail(REDUCE_INCOMPLETE, x, "reduces a value that is complete already")
+    for x in targets:
+        there = at.get(x)
+        if there is not None and there.complete:
+            s.fail(REDUCE_ONCE, x, "has the completed value already")
+    s.twice(REDUCE_ONCE, targets, VALUE)
+    united = s.interned(frozenset[str]().union(*[h.sources for h in held if h is not None]))
+    for x in targets:
+        at[x] = Holding(True, united, frozenset((x,)))
+    return None
 
 
-@rule("redelivery", Reduce)
-def _targets_lack_the_result(s: State, op: Reduce, held: list[Holding | None]) -> Sequence[Finding]:
-    at = s.held[VALUE]
-    found = [
-        (x, "has the completed value already")
-        for x in op.targets
-        if (there := at[x]) is not None and there.complete
-    ]
-    return found + _repeated(op.targets, VALUE)
+# all_gather ------------------------------------------------------------------------------------
+
+GATHER_ENDS = _rule("membership", AllGather, "the members are endpoints, and there are some")
+GATHER_READS = _rule("availability", AllGather, "every member holds slices")
+GATHER_WHOLE = _rule("availability", AllGather, "the slices are disjoint and make up the whole")
+GATHER_INSIDE = _rule("locality", AllGather, "a native all_gather stays in one domain")
 
 
-# What each demanded consumer observes ----------------------------------------------------------
-
-
-@rule("coverage", OBSERVATION)
-def _consumer_received_all_of_it(
-    s: State, c: str, surface: str, held: Holding | None
-) -> Sequence[Finding]:
-    if held is None:
-        return NOTHING if s.holds_anything(c) else [(c, f"never receives {surface}")]
-    return NOTHING if held.whole else [(c, f"holds slices of {surface}, not the whole")]
-
-
-@rule("surface", OBSERVATION)
-def _consumer_holds_the_surface_asked_for(
-    s: State, c: str, surface: str, held: Holding | None
-) -> Sequence[Finding]:
-    if held is None and s.holds_anything(c):
-        return [(c, f"holds something, but no {surface}")]
-    return NOTHING
-
-
-@rule("completion", OBSERVATION)
-def _consumer_holds_a_completed_value(
-    s: State, c: str, surface: str, held: Holding | None
-) -> Sequence[Finding]:
-    return NOTHING if held is None or held.complete else [(c, f"observes {surface} of a partial")]
-
-
-@rule("authority", OBSERVATION)
-def _decision_comes_from_its_owner(
-    s: State, c: str, surface: str, held: Holding | None
-) -> Sequence[Finding]:
-    ob = s.ob
-    if (
-        held is None
-        or ob.owners is None
-        or issued_by_owner(held.issuers, held.sources, ob.owners, ob.reduced is not None)
-    ):
-        return NOTHING
-    return [(c, f"{surface} issued by {_names(held.issuers)}, owned by {_names(ob.owners)}")]
-
-
-@rule("provenance", OBSERVATION)
-def _completed_value_has_every_source(
-    s: State, c: str, surface: str, held: Holding | None
-) -> Sequence[Finding]:
-    reduced = s.ob.reduced
-    # Identity first: comparing equal sets is linear in them, and many consumers share one.
-    if held is None or reduced is None or held.sources is reduced or exactly(held.sources, reduced):
-        return NOTHING
-    return [(c, f"{surface} derives from {_names(held.sources)} alone")]
-
-
-def _foreign(s: State, c: str, held: Holding | None) -> bool:
-    """Whether neither lineage nor reassembly admits the sources of a copy at ``c``."""
-    ob = s.ob
-    if held is None or ob.owners is not None or ob.reduced is not None:
-        return False
-    sources = held.sources
-    return not (
-        reassembled(ob.replicate, len(sources) > 1)
-        or substitutable(sources, ob.members(ob.mapped[c]))
+def all_gather(s: State, op: AllGather) -> None:
+    """Read every member's slices; each holds the whole, sources and issuers united."""
+    members, at = op.members, s.copies(op.surface)
+    if not members or not s.domain_of.keys() >= set(members):
+        return s.strangers(GATHER_ENDS, *members)
+    held = [h for x in members if (h := at.get(x)) is not None]
+    s.one_domain(GATHER_INSIDE, s.domain_of[members[0]], members)
+    for x in members if len(held) < len(members) else ():
+        if x not in at:
+            s.fail(GATHER_READS, x, f"gathers {op.surface} that it holds nothing of")
+    if not disjoint_cover(held, s.ob.elements):
+        s.fail(GATHER_WHOLE, None, "the members' slices overlap or do not make up the whole")
+        return None
+    whole = Holding(
+        all(h.complete for h in held),
+        s.interned(frozenset[str]().union(*[h.sources for h in held])),
+        frozenset[str]().union(*[h.issuers for h in held]),
     )
+    if len(held) == len(members):
+        at.update(dict.fromkeys(members, whole))
+    return None
 
 
-@rule("substitution", OBSERVATION)
-def _stand_in_has_lineage(
-    s: State, c: str, surface: str, held: Holding | None
-) -> Sequence[Finding]:
-    if not s.ob.replicate or held is None or not _foreign(s, c, held):
-        return NOTHING
-    mapped = s.ob.mapped[c]
-    return [(c, f"{surface} of {_names(held.sources)} stands in for {mapped!r} without lineage")]
+# what a demanded consumer observes -------------------------------------------------------------
+
+COVERED = _rule("coverage", OBSERVATION, "the consumer received all of it")
+SURFACED = _rule("surface", OBSERVATION, "the consumer holds the surface asked for")
+COMPLETED = _rule("completion", OBSERVATION, "the observed value is complete")
+OWNED = _rule("authority", OBSERVATION, "a decision is issued by its owner")
+ALL_SOURCES = _rule("provenance", OBSERVATION, "a completed value has exactly R's sources")
+LINEAGE = _rule("substitution", OBSERVATION, "a stand-in has lineage")
+MAPPED = _rule("provenance", OBSERVATION, "the value is the mapped producer's, or its class's")
 
 
-@rule("provenance", OBSERVATION)
-def _value_comes_from_the_mapped_producer(
-    s: State, c: str, surface: str, held: Holding | None
-) -> Sequence[Finding]:
-    if s.ob.replicate or held is None or not _foreign(s, c, held):
-        return NOTHING
-    return [(c, f"{surface} of {_names(held.sources)}, mapped is {s.ob.mapped[c]!r}")]
+def observe(s: State, c: str, surface: str, held: Holding | None) -> None:
+    """Judge one surface of one demanded consumer (equation 4)."""
+    ob = s.ob
+    if held is None:
+        if s.holds_anything(c):
+            return s.fail(SURFACED, c, f"holds something, but no {surface}")
+        return s.fail(COVERED, c, f"never receives {surface}")
+    sources, owners, reduced = held.sources, ob.owners, ob.reduced
+    if not held.whole:
+        s.fail(COVERED, c, f"holds slices of {surface}, not the whole")
+    if not held.complete:
+        s.fail(COMPLETED, c, f"observes {surface} of a partial")
+    if owners is not None and not issued_by_owner(
+        held.issuers, sources, owners, reduced is not None
+    ):
+        s.fail(OWNED, c, f"{surface} issued by {_names(held.issuers)}, not by {_names(owners)}")
+    if reduced is not None:
+        # Identity first: comparing equal sets is linear, and many consumers share one.
+        if sources is not reduced and not exactly(sources, reduced):
+            s.fail(ALL_SOURCES, c, f"{surface} derives from {_names(sources)} alone")
+    elif (
+        owners is None
+        and not reassembled(ob.replicate, len(sources) > 1)
+        and not substitutable(sources, ob.members(ob.mapped[c]))
+    ):
+        of, mapped = _names(sources), ob.mapped[c]
+        if ob.replicate:
+            s.fail(LINEAGE, c, f"{surface} of {of} stands in for {mapped!r} without lineage")
+        else:
+            s.fail(MAPPED, c, f"{surface} of {of}, mapped is {mapped!r}")
+    return None
 
 
-# The plan as a whole ---------------------------------------------------------------------------
+# the plan as a whole ---------------------------------------------------------------------------
+
+NAMED = _rule("identity", PLAN, "the plan names its contract")
+TAGGED = _rule("identity", PLAN, "the plan carries the contract's tag")
 
 
-@rule("identity", PLAN)
-def _plan_names_its_contract(ob: Obligations, plan: Plan) -> Sequence[Finding]:
-    if plan.contract == ob.contract.name:
-        return NOTHING
-    return [(None, f"made for contract {plan.contract!r}, not {ob.contract.name!r}")]
+def identify(s: State, plan: Plan) -> None:
+    """Whether the plan was made for this contract and this incarnation of it."""
+    contract = s.ob.contract
+    if plan.contract != contract.name:
+        s.fail(NAMED, None, f"made for contract {plan.contract!r}, not {contract.name!r}")
+    if plan.tag != contract.tag:
+        s.fail(TAGGED, None, f"made for {_tag(plan.tag)}, the contract is {_tag(contract.tag)}")
 
 
-@rule("identity", PLAN)
-def _plan_carries_the_contracts_tag(ob: Obligations, plan: Plan) -> Sequence[Finding]:
-    if plan.tag == ob.contract.tag:
-        return NOTHING
-    return [(None, f"made for {_tag(plan.tag)}, the contract is {_tag(ob.contract.tag)}")]
+SEMANTICS: dict[type, Any] = {
+    Send: send,
+    Broadcast: broadcast,
+    Project: project,
+    Reduce: reduce,
+    AllGather: all_gather,
+}
+"""Each op's function of the state; to add an op, add one entry."""
 
 
 def _names(ids: AbstractSet[str]) -> str:
-    shown = sorted(ids)[:4]
+    shown: Sequence[str] = sorted(ids)[:4]
     return "{" + ", ".join(shown) + (", ..." if len(ids) > len(shown) else "") + "}"
 
 

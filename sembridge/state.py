@@ -9,35 +9,39 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import repeat
+from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
+from sembridge.guards import inside
 from sembridge.layout import slice_bounds
 from sembridge.obligations import Obligations
 from sembridge.plan import VALUE, Part
+from sembridge.verdict import Violation
+
+if TYPE_CHECKING:
+    from sembridge.rules import Rule
 
 Span = tuple[int, int]
 """Start and stop of a run of elements of the flattened value."""
 
-WHOLE: list[Span] = []
-"""Stands for every element; a whole holding is never changed, so endpoints may share it."""
-
 ALL: tuple[None] = (None,)
 
 
-class Holding:
-    """What one endpoint has of one surface. ``sources`` is provenance, ``issuers`` authority."""
+class Holding(Struct, gc=False):
+    """What one endpoint has of one surface.
 
-    __slots__ = ("complete", "issuers", "pieces", "size", "sources")
+    ``sources`` is provenance, ``issuers`` authority. A holding that is ``whole`` never changes,
+    so endpoints may share it; otherwise ``pieces`` are its slices in order, ``size`` elements.
+    """
 
-    def __init__(
-        self,
-        complete: bool,
-        sources: AbstractSet[str],
-        issuers: AbstractSet[str],
-        pieces: list[Span] = WHOLE,
-        size: int = 0,
-    ) -> None:
-        self.complete, self.sources, self.issuers = complete, sources, issuers
-        self.pieces, self.size = pieces, size
+    complete: bool
+    sources: AbstractSet[str]
+    issuers: AbstractSet[str]
+    whole: bool = True
+    pieces: list[Span] = []
+    size: int = 0
 
     def add(self, piece: Span, sent: Holding) -> None:
         """Take over a slice that is not here yet; only an incomplete holding may change."""
@@ -49,18 +53,13 @@ class Holding:
         self.issuers = self.issuers | sent.issuers
 
     @property
-    def whole(self) -> bool:
-        """Every element is here."""
-        return self.pieces is WHOLE
-
-    @property
     def spans(self) -> Sequence[Span | None]:
         """What a broadcast of this holding delivers; None stands for the whole."""
-        return ALL if self.pieces is WHOLE else self.pieces
+        return ALL if self.whole else self.pieces
 
     def covers(self, span: Span | None) -> bool:
         """Whether every element of ``span`` is here (None: of the whole)."""
-        if self.pieces is WHOLE:
+        if self.whole:
             return True
         if span is None:
             return False
@@ -78,7 +77,7 @@ class Holding:
 
 def overlaps(held: Holding, span: Span | None) -> bool:
     """Whether a delivery of ``span`` repeats elements; an empty slice repeats what is held."""
-    if held.pieces is WHOLE or span is None or span[0] == span[1]:
+    if held.whole or span is None or span[0] == span[1]:
         return True
     at = bisect_left(held.pieces, span)
     for piece in held.pieces[max(at - 1, 0) : at + 1]:
@@ -91,7 +90,7 @@ def disjoint_cover(held: Iterable[Holding], elements: int) -> bool:
     """Whether the holdings' slices are disjoint and together every one of ``elements``."""
     pieces: list[Span] = []
     for h in held:
-        pieces.extend([(0, elements)] if h.pieces is WHOLE else h.pieces)
+        pieces.extend([(0, elements)] if h.whole else h.pieces)
     pieces.sort()
     reached = 0
     for start, stop in pieces:
@@ -103,53 +102,69 @@ def disjoint_cover(held: Iterable[Holding], elements: int) -> bool:
     return reached == elements
 
 
-class Copies(dict[str, "Holding | None"]):
-    """Who holds one surface; nobody does until an op delivers it."""
-
-    def __missing__(self, endpoint: str) -> Holding | None:
-        return None
-
-
-class Values(Copies):
-    """Who holds the value; a producer's own appears when first read."""
-
-    def __init__(self, ob: Obligations) -> None:
-        super().__init__()
-        self._producers, self._complete = ob.producer_set, not ob.partial
-
-    def __missing__(self, endpoint: str) -> Holding | None:
-        if endpoint not in self._producers:
-            return None
-        itself = frozenset((endpoint,))
-        held = self[endpoint] = Holding(self._complete, itself, itself)
-        return held
-
-
-class Surfaces(dict[str, Copies]):
-    """Copies by surface; one that nobody named yet has none."""
-
-    def __missing__(self, surface: str) -> Copies:
-        copies = self[surface] = Copies()
-        return copies
+Copies = dict[str, Holding]
+"""Who holds one surface."""
 
 
 class State:
-    """Holdings by surface and endpoint (``held[surface][endpoint]``), for one contract."""
+    """Holdings by surface and endpoint (``held[surface][endpoint]``), and what was found wrong.
 
-    __slots__ = ("_outputs", "held", "ob")
+    Initially each producer holds its own value; availability only grows. ``rules`` are the ids
+    of the rules in force (None: all of them); ``op`` is the index that violations carry.
+    """
 
-    def __init__(self, ob: Obligations) -> None:
-        self.ob = ob
-        self.held = Surfaces({VALUE: Values(ob)})
-        self._outputs = {ob.projected.name: ob.projected.output} if ob.projected else {}
+    __slots__ = ("domain_of", "found", "held", "ob", "op", "rules")
 
-    def output_of(self, projection: str) -> str:
-        """The surface that a projection adds; one that is not registered adds its own."""
-        return self._outputs.get(projection) or f"{projection}()"
+    def __init__(self, ob: Obligations, rules: frozenset[str] | None = None) -> None:
+        complete = not ob.partial
+        self.ob, self.domain_of, self.rules = ob, ob.domain_of, rules
+        self.held: dict[str, Copies] = {surface: {} for surface in ob.observed}
+        alone = ob.contract.mesh.alone
+        own = map(Holding, repeat(complete), alone.values(), alone.values())
+        self.held[VALUE] = dict(zip(alone, own, strict=True))
+        self.op: int | None = None
+        self.found: list[Violation] = []
+
+    def fail(self, rule: Rule, endpoint: str | None, message: str) -> None:
+        """Record a violation, where the rule is in force."""
+        if self.rules is None or rule.id in self.rules:
+            self.found.append(
+                Violation(rule=rule.name, op=self.op, endpoint=endpoint, message=message)
+            )
+
+    def strangers(self, rule: Rule, *ids: str) -> None:
+        """Fail for each id that is no endpoint, or once where an op names nobody."""
+        unknown = [x for x in dict.fromkeys(ids) if x not in self.domain_of]
+        for x in unknown:
+            self.fail(rule, x, "no endpoint of the contract")
+        if not unknown:
+            self.fail(rule, None, "names no receiver")
+
+    def one_domain(self, rule: Rule, home: str, ids: Sequence[str]) -> None:
+        """Fail for each endpoint that a native collective of ``home`` does not reach."""
+        domain_of = self.domain_of
+        for x in ids:
+            if not inside(domain_of[x], home):
+                self.fail(rule, x, f"a native collective of {home!r} reaches into {domain_of[x]!r}")
+
+    def twice(self, rule: Rule, ids: Sequence[str], surface: str) -> None:
+        """Fail for each id that stands in ``ids`` again."""
+        seen = set[str]()
+        for x in ids:
+            if x in seen:
+                self.fail(rule, x, f"is given {surface} twice")
+            seen.add(x)
+
+    def copies(self, surface: str) -> Copies:
+        """Who holds ``surface``; a name that the contract does not know has no copies yet."""
+        at = self.held.get(surface)
+        if at is None:
+            at = self.held[surface] = {}
+        return at
 
     def holds_anything(self, endpoint: str) -> bool:
         """Whether any surface at all is held."""
-        return any(at[endpoint] is not None for at in self.held.values())
+        return any(endpoint in at for at in self.held.values())
 
     def span(self, part: Part | None) -> Span | None:
         """The elements of a slice; None for the whole, and for a slice that is the whole."""
@@ -159,15 +174,15 @@ class State:
 
     def deliver(self, dst: str, surface: str, span: Span | None, sent: Holding) -> None:
         """Add what ``sent`` has of ``span`` to ``dst``; what it has already stays as it is."""
-        at = self.held[surface]
-        held = at[dst]
-        if span is None and sent.pieces is WHOLE:
-            if held is None or held.pieces is not WHOLE:
+        at = self.copies(surface)
+        held = at.get(dst)
+        if span is None and sent.whole:
+            if held is None or not held.whole:
                 at[dst] = sent
             return
         fresh = held is None
         if held is None:
-            held = at[dst] = Holding(sent.complete, set(sent.sources), set(sent.issuers), [])
+            held = at[dst] = Holding(sent.complete, sent.sources, sent.issuers, False, [])
         for piece in sent.pieces if span is None else (span,):
             if fresh or not overlaps(held, piece):
                 held.add(piece, sent)

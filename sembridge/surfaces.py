@@ -7,6 +7,7 @@ three things only: what is observed, by which projection, and how many bytes tha
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 from msgspec import Struct
@@ -32,6 +33,13 @@ class Projected(Struct, frozen=True, kw_only=True):
     def output_bytes(self, shape: tuple[int, ...]) -> int:
         """Bytes of the projected result of a value of ``shape``: one index per row."""
         return elements_of(shape[:-1]) * DTYPES[self.dtype].itemsize
+
+
+@lru_cache(maxsize=64)
+def _argmax(dtype: str) -> Projected:
+    return Projected(
+        name="argmax", output="tokens", dtype=dtype, ties="lowest_index", nans="first NaN wins"
+    )
 
 
 class Complete(Struct, frozen=True, tag_field="type", tag="complete", forbid_unknown_fields=True):
@@ -60,13 +68,7 @@ class _Argmax(
     @property
     def projected(self) -> Projected:
         """Argmax over the last axis; lowest index on ties; the first NaN wins over any number."""
-        return Projected(
-            name=self.projection,
-            output="tokens",
-            dtype=self.output_dtype,
-            ties=self.tie_break,
-            nans="first NaN wins",
-        )
+        return _argmax(self.output_dtype)
 
 
 class Tokens(_Argmax, frozen=True, kw_only=True, tag="tokens"):

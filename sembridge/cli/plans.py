@@ -34,11 +34,14 @@ from sembridge.verdict import Verdict
 PolicyName = StrEnum("PolicyName", {n: n for n in (*POLICIES, "layout-only", "byte-only")})
 
 
+SEMANTIC = PolicyName("semantic")
+
+
 def lower(
     contract: ContractPath,
     policy: Annotated[
         PolicyName, typer.Option(help="Which planner; the + rungs are the capability ladder.")
-    ] = PolicyName("semantic"),
+    ] = SEMANTIC,
     fabric: Annotated[
         Path | None,
         typer.Option(help="Choose among the legal plans by equation 7 for this fabric file."),
@@ -51,7 +54,8 @@ def lower(
     The baselines `layout-only` and `byte-only` are emitted unchecked: judging them is `check`'s.
 
     Examples: `sembridge lower edge.json -o plan.json` ·
-    `sembridge lower edge.json --policy reference` · `sembridge lower edge.json --fabric fabric.json`
+    `sembridge lower edge.json --policy reference` ·
+    `sembridge lower edge.json --fabric fabric.json`
     """
     read = io.read_contract(contract)
     ob = resolve_valid(read)
