@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Annotated, Generic, Literal, TypeVar
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import force_setattr
 
 from sembridge.errors import BadInput
 from sembridge.layout import Lane, Layout, Operator, Placement, stable_order
@@ -324,7 +325,7 @@ def build_contract(
         framing_group=edge.framing_group,
     )
     # The edge's endpoints are the contract's: index them once for both.
-    contract.__dict__["mesh"] = mesh
+    force_setattr(contract, "mesh", mesh)
     return contract
 
 

@@ -123,11 +123,9 @@ def decode(data: bytes, kind: type[T]) -> T:
         BadInput: with the JSON path of the first field that is wrong.
     """
     keys = _scan(data)
-    tagged = msgspec.structs.StructMeta
-    if isinstance(kind, tagged):
-        config = kind.__struct_config__
-        if config.tag_field and config.tag_field not in keys:
-            raise BadInput("missing key", path=f"$.{config.tag_field}")
+    config = getattr(kind, "__struct_config__", None)
+    if config is not None and config.tag_field and config.tag_field not in keys:
+        raise BadInput("missing key", path=f"$.{config.tag_field}")
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from functools import reduce as fold
-from typing import Any, cast
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -199,7 +199,7 @@ class Machine:
                 if arrived is None
                 else np.where(arrived, sent.data, 0).astype(sent.data.dtype),
                 arrived=None if arrived is None or arrived.all() else arrived,
-                complete=sent.complete,
+                complete=sent.complete or (arrived is not None and not arrived.any()),
                 sources=sent.sources,
                 issuers=sent.issuers,
             )
@@ -209,7 +209,7 @@ class Machine:
         self.memory[dst, surface] = Held(
             data=np.where(arrived, sent.data, there.data),
             arrived=None if both.all() else both,
-            complete=there.complete and sent.complete,
+            complete=there.complete and (sent.complete or not arrived.any()),
             sources=there.sources | sent.sources,
             issuers=there.issuers | sent.issuers,
         )
@@ -283,7 +283,7 @@ class Machine:
             self.memory[x, op.surface] = Held(
                 data=data,
                 arrived=None if arrived.all() else arrived,
-                complete=all(h.complete for h in held),
+                complete=all(h.complete for h in held if h.arrived is None or h.arrived.any()),
                 sources=frozenset[str]().union(*[h.sources for h in held]),
                 issuers=frozenset[str]().union(*[h.issuers for h in held]),
             )
@@ -406,4 +406,4 @@ def execute(contract: Contract, plan: Plan, *, variants: int = 2) -> Execution:
 def result_of(machine: Machine, endpoint: str, surface: str) -> Array | None:
     """The flat array at an endpoint after a run, None where nothing arrived."""
     held = machine.memory.get((endpoint, surface))
-    return None if held is None else cast("Array", held.data)
+    return None if held is None else held.data

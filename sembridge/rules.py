@@ -228,8 +228,9 @@ def all_gather(s: State, op: AllGather) -> None:
     if not disjoint_cover(held, s.ob.elements):
         s.fail(GATHER_WHOLE, None, "the members' slices overlap or do not make up the whole")
         return None
+    # A member without elements brings nothing that could be incomplete.
     whole = Holding(
-        all(h.complete for h in held),
+        all(h.complete for h in held if h.spans),
         s.interned(frozenset[str]().union(*[h.sources for h in held])),
         frozenset[str]().union(*[h.issuers for h in held]),
     )

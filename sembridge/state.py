@@ -48,7 +48,7 @@ class Holding(Struct, gc=False):
         if piece[0] < piece[1]:
             insort(self.pieces, piece)
             self.size += piece[1] - piece[0]
-        self.complete &= sent.complete
+            self.complete &= sent.complete
         self.sources = self.sources | sent.sources
         self.issuers = self.issuers | sent.issuers
 
@@ -182,7 +182,7 @@ class State:
             return
         fresh = held is None
         if held is None:
-            held = at[dst] = Holding(sent.complete, sent.sources, sent.issuers, False, [])
+            held = at[dst] = Holding(True, sent.sources, sent.issuers, False, [])
         for piece in sent.pieces if span is None else (span,):
             if fresh or not overlaps(held, piece):
                 held.add(piece, sent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -60,7 +60,7 @@ def where(violation: Violation) -> str:
 
 
 @contextmanager
-def progress(quiet: bool) -> Iterator[Any]:
+def progress(quiet: bool) -> Generator[Any]:
     """A progress callback (done, of, label), drawn on stderr and only on a terminal."""
     if quiet or not err.is_terminal:
         yield None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -31,17 +30,23 @@ from sembridge.obligations import resolve_valid
 from sembridge.selector import Fabric, select
 from sembridge.verdict import Verdict
 
-PolicyName = StrEnum("PolicyName", {n: n for n in (*POLICIES, "layout-only", "byte-only")})
-
-
-SEMANTIC = PolicyName("semantic")
+Planner = Literal[
+    "semantic",
+    "reference",
+    "mapped-copies",
+    "+demand",
+    "+multicast",
+    "+substitution",
+    "layout-only",
+    "byte-only",
+]
 
 
 def lower(
     contract: ContractPath,
     policy: Annotated[
-        PolicyName, typer.Option(help="Which planner; the + rungs are the capability ladder.")
-    ] = SEMANTIC,
+        Planner, typer.Option(help="Which planner; from mapped-copies on, the capability ladder.")
+    ] = "semantic",
     fabric: Annotated[
         Path | None,
         typer.Option(help="Choose among the legal plans by equation 7 for this fabric file."),
@@ -125,5 +130,6 @@ def show(contract: ContractPath, plan: PlanPath, output: Output = None) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (lower, check, show):
-        app.command()(command)
+    app.command()(lower)
+    app.command()(check)
+    app.command()(show)
