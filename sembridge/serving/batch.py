@@ -25,13 +25,14 @@ from sembridge.serving.surface import (
     paper_surface,
     serve,
 )
+from sembridge.serving.vllm import OBJECT
 from sembridge.surfaces import Complete, Surface, Tokens
 
 MAX_REQUESTS = 1_000_000
 ENVELOPE = frozenset({"api", "id", "custom_id", "method", "url"})
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class Entry(Struct, frozen=True, kw_only=True, gc=False):
     """One line of a batch: its decision, or the error for which an API would refuse it."""
 
     id: str
@@ -89,7 +90,7 @@ def read_batch(
     """Decide a JSON Lines file, one request a line (``-`` is standard input).
 
     A line is a request body, or an object that holds one under ``body``, with ``id`` or
-    ``custom_id``, and ``api`` or ``engine_context`` of its own. A request that an API would refuse
+    ``custom_id``, ``api`` and ``engine_context`` of its own. A request that an API would refuse
     is an entry with an error; a line that is no JSON object ends the reading.
 
     Raises:
@@ -127,19 +128,18 @@ def _entry(
     engine: Mapping[str, Any] | None,
 ) -> Entry:
     inside = isinstance(line.get("body"), dict) and not ENVELOPE.isdisjoint(line)
-    body = cast("dict[str, Any]", line["body"] if inside else line)
-    name = (line.get("id") or line.get("custom_id")) if inside else None
-    own = line.get("api") if inside else None
-    if own is not None and own not in APIS:
-        raise BadInput(f"must be one of {', '.join(APIS)}", path="$.api")
-    chosen = cast("Api | None", own) or api
-    if chosen is None:
-        raise BadInput("no api: give --api, or a key api in each line", path="$.api")
-    context = line.get("engine_context") if inside else None
-    options = {**(engine or {}), **(context if isinstance(context, dict) else {})}
+    body, about = (line["body"], line) if inside else (line, {})
+    own = about.get("api", api)
+    if own not in APIS:
+        known = f"one of {', '.join(APIS)}"
+        raise BadInput(f"must be {known}, here or as --api, not {own!r}", path="$.api")
+    name = about.get("id", about.get("custom_id"))
     shown = name if isinstance(name, str) else number
+    own_engine: dict[str, Any] = about.get("engine_context") or {}
+    OBJECT.verify(own_engine, "$.engine_context")
+    options = {**(engine or {}), **own_engine}
     try:
-        decision = decide(body, api=chosen, defaults=defaults, engine=options)
+        decision = decide(body, api=own, defaults=defaults, engine=options)
     except BadInput as error:
         return Entry(id=shown, error=str(error))
     return Entry(id=shown, decision=decision)

@@ -213,7 +213,7 @@ class Field(Struct, frozen=True, kw_only=True):
         return Effect.NEUTRAL if self.companion or value in self.neutral else self.effect
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class Finding(Struct, frozen=True, kw_only=True, gc=False):
     """One active field of a request: its top-level name, effect and reason."""
 
     field: str
@@ -296,11 +296,11 @@ def child(path: str, name: str) -> str:
 
 
 def _wrong(expected: str, value: object, path: str) -> BadInput:
-    found = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
-    shown = f" {_short(value)}" if isinstance(value, str | int | float) else ""
-    return BadInput(
-        f"must be {expected}, not {found.get(type(value), 'a number')}{shown}", path=path
-    )
+    if isinstance(value, dict | list):
+        found = "an object" if isinstance(value, dict) else "an array"
+    else:
+        found = _short(value)
+    return BadInput(f"must be {expected}, not {found}", path=path)
 
 
 def _short(value: object) -> str:

@@ -6,7 +6,7 @@ Read off the ``openai`` package ``VERSION``; tests walk its installed request ty
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from sembridge.errors import BadInput
 from sembridge.serving import vllm
@@ -33,23 +33,25 @@ VERBOSITY = Field(name="verbosity", kind=Choice(("low", "medium", "high")))
 HOSTED = "a stored prompt may carry parameters that the request does not show"
 
 
-def _tools(value: list[dict[str, Any]]) -> Effect:
-    def constrained(tool: Mapping[str, Any]) -> bool:
-        for part in (tool, tool.get("function"), tool.get("custom")):
-            if isinstance(part, Mapping) and (
-                part.get("strict") is True or _kind_of(part.get("format")) == "grammar"
-            ):
-                return True
+def _tools(value: list[Mapping[str, Any]]) -> Effect:
+    """Tools whose arguments, or whose input, a grammar constrains; namespaces hold more tools."""
+    for tool in value:
+        parts = (tool, _record(tool.get("function")), _record(tool.get("custom")))
+        if any(part.get("strict") is True or _type(part, "format") == "grammar" for part in parts):
+            return Effect.PROJECTION
         inner = tool.get("tools")
-        return isinstance(inner, list) and any(
-            isinstance(each, Mapping) and constrained(each) for each in inner
-        )
-
-    return Effect.PROJECTION if any(map(constrained, value)) else Effect.NEUTRAL
+        if isinstance(inner, list) and _tools([_record(each) for each in cast("list[Any]", inner)]):
+            return Effect.PROJECTION
+    return Effect.NEUTRAL
 
 
-def _kind_of(value: object) -> object:
-    return value.get("type") if isinstance(value, Mapping) else None
+def _record(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _type(request: Mapping[str, Any], name: str) -> object:
+    """The ``type`` of an object that ``request`` holds under ``name``."""
+    return _record(request.get(name)).get("type")
 
 
 def _named(value: object) -> Effect:
@@ -144,8 +146,10 @@ PROMPT_STREAMED = Clash(
 SCHEMALESS = Clash(
     field="response_format.json_schema",
     message="missing key",
-    when=lambda request: _kind_of(request.get("response_format")) == "json_schema"
-    and request["response_format"].get("json_schema") is None,
+    when=lambda request: (
+        _type(request, "response_format") == "json_schema"
+        and request["response_format"].get("json_schema") is None
+    ),
 )
 
 CHAT = Schema(
@@ -193,37 +197,44 @@ CHAT = Schema(
         PROMPT_STREAMED,
         SCHEMALESS,
         vllm.MIN_ABOVE_MAX,
-        *vllm.constraint_clashes(),
+        *vllm.REPEATS,
+        vllm.CONSTRAINED,
         Clash(
             field="top_logprobs",
             message="needs logprobs: true",
-            when=lambda request: request.get("top_logprobs", 0) != 0
-            and request.get("logprobs") is not True,
+            when=lambda request: (
+                request.get("top_logprobs", 0) != 0 and request.get("logprobs") is not True
+            ),
         ),
         Clash(
             field="logprob_token_ids",
             message="needs logprobs: true",
-            when=lambda request: bool(request.get("logprob_token_ids"))
-            and request.get("logprobs") is not True,
+            when=lambda request: (
+                bool(request.get("logprob_token_ids")) and request.get("logprobs") is not True
+            ),
         ),
         Clash(field="tool_choice", message="needs tools", when=_stray_choice),
         Clash(
             field="function_call",
             message="needs functions",
-            when=lambda request: request.get("function_call", "none") != "none"
-            and not request.get("functions"),
+            when=lambda request: (
+                request.get("function_call", "none") != "none" and not request.get("functions")
+            ),
         ),
         Clash(
             field="continue_final_message",
             message="excludes add_generation_prompt: true",
-            when=lambda request: request.get("continue_final_message") is True
-            and request.get("add_generation_prompt") is True,
+            when=lambda request: (
+                request.get("continue_final_message") is True
+                and request.get("add_generation_prompt") is True
+            ),
         ),
         Clash(
             field="audio",
             message="needs a value where modalities ask for audio",
-            when=lambda request: "audio" in request.get("modalities", ())
-            and "audio" not in request,
+            when=lambda request: (
+                "audio" in request.get("modalities", ()) and "audio" not in request
+            ),
         ),
     ),
 )
@@ -259,12 +270,14 @@ COMPLETIONS = Schema(
         PROMPT_STREAMED,
         SCHEMALESS,
         vllm.MIN_ABOVE_MAX,
-        *vllm.constraint_clashes(),
+        *vllm.REPEATS,
+        vllm.CONSTRAINED,
         Clash(
             field="logprob_token_ids",
             message="needs logprobs",
-            when=lambda request: bool(request.get("logprob_token_ids"))
-            and "logprobs" not in request,
+            when=lambda request: (
+                bool(request.get("logprob_token_ids")) and "logprobs" not in request
+            ),
         ),
         Clash(field="best_of", message="must not be below n", when=vllm.exceeds("n", "best_of")),
         Clash(
@@ -334,18 +347,21 @@ RESPONSES = Schema(
     ),
     clashes=(
         STREAMED,
-        *vllm.constraint_clashes(),
+        vllm.CONSTRAINED,
         Clash(
             field="structured_outputs",
             message="excludes text.format",
-            when=lambda request: "structured_outputs" in request
-            and request.get("text", {}).get("format") is not None,
+            when=lambda request: (
+                "structured_outputs" in request
+                and request.get("text", {}).get("format") is not None
+            ),
         ),
         Clash(
             field="background",
             message="needs store: true",
-            when=lambda request: request.get("background") is True
-            and request.get("store") is False,
+            when=lambda request: (
+                request.get("background") is True and request.get("store") is False
+            ),
         ),
         Clash(
             field="conversation",
@@ -364,7 +380,9 @@ def endpoint(body: Mapping[str, Any]) -> Schema:
     """
     if body.get("messages") is not None:
         return CHAT
-    if any(body.get(name) is not None for name in ("input", "previous_response_id", "conversation")):
+    if any(
+        body.get(name) is not None for name in ("input", "previous_response_id", "conversation")
+    ):
         return RESPONSES
     prompt = body.get("prompt")
     if isinstance(prompt, dict):

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from msgspec import Struct
 
 from sembridge.errors import BadInput
 from sembridge.serving import openai, vllm
-from sembridge.serving.fields import Effect, Field, Finding, Schema, examine
+from sembridge.serving.fields import Effect, Field, Finding, examine
 from sembridge.surfaces import Complete, Logprobs, Surface, Tokens
 
 Api = Literal["openai", "vllm"]
@@ -25,7 +25,7 @@ EVERY = sys.maxsize
 """Log-probabilities of more ids than a bounded projection could hold."""
 
 
-class Need(Struct, frozen=True, kw_only=True):
+class Need(Struct, frozen=True, kw_only=True, gc=False):
     """What the consumer of a request, or of a batch, observes at each generated position.
 
     ``token`` is the strongest effect on the token choice; ``logprobs`` how many
@@ -39,6 +39,8 @@ class Need(Struct, frozen=True, kw_only=True):
 
     def join(self, other: Need) -> Need:
         """The least need that covers both."""
+        if self == other:
+            return self
         counts = [count for count in (self.logprobs, other.logprobs) if count is not None]
         return Need(
             token=max(self.token, other.token),
@@ -47,7 +49,7 @@ class Need(Struct, frozen=True, kw_only=True):
         )
 
 
-class Decision(Struct, frozen=True, kw_only=True):
+class Decision(Struct, frozen=True, kw_only=True, gc=False):
     """One request's surface: the kit's answer, the paper's, and why.
 
     ``decided_by`` names every field that asks for ``paper_surface`` by itself, ``reasons`` says
@@ -93,7 +95,8 @@ RULES: dict[Effect, str] = {
 
 def serve(need: Need) -> Surface:
     """The cheapest surface of the kit that meets ``need``."""
-    return next(surface for offer in OFFERS if (surface := offer(need)) is not None)
+    met = (offer(need) for offer in OFFERS)
+    return next(surface for surface in met if surface is not None)
 
 
 def label(surface: Surface) -> str:
@@ -114,6 +117,11 @@ def paper_surface(need: Need) -> str:
     if need.token >= Effect.RNG:
         return "complete"
     return "other-projection" if need.token >= Effect.PROJECTION else "tokens"
+
+
+_ALONE = {
+    effect: Need(token=Effect.NEUTRAL if effect is Effect.FURTHER else effect) for effect in Effect
+}
 
 
 def join(needs: Iterable[Need]) -> Need | None:
@@ -175,14 +183,14 @@ def _configured(
 def _decision(
     effective: Mapping[str, Any], findings: list[Finding], configured: frozenset[str]
 ) -> Decision:
-    need = join(_need(finding, effective) for finding in findings) or Need()
-    strongest = Effect.NEUTRAL if need.logprobs is None else Effect.LOGPROBS
-    strongest = max(strongest, need.token)
+    asked = [(finding, _need(finding, effective)) for finding in findings]
+    need = join(each for _, each in asked) or Need()
     paper = paper_surface(need)
+    strongest = need.token if need.logprobs is None else Effect.LOGPROBS
     deciding = {
         finding.field: finding.note
-        for finding in findings
-        if strongest and paper_surface(_need(finding, effective)) == paper
+        for finding, each in asked
+        if strongest and paper_surface(each) == paper
     } or {"temperature": "temperature is exactly 0"}
     warnings = [finding.warning for finding in findings if finding.warning]
     warnings += [
@@ -209,8 +217,7 @@ def _need(finding: Finding, effective: Mapping[str, Any]) -> Need:
             logprobs=_count(effective[finding.field]),
             prompt=finding.field.startswith("prompt_logprob") or effective.get("echo") is True,
         )
-    further = finding.effect is Effect.FURTHER
-    return Need(token=Effect.NEUTRAL if further else finding.effect)
+    return _ALONE[finding.effect]
 
 
 def _count(value: object) -> int:
@@ -223,6 +230,8 @@ def _count(value: object) -> int:
 def _sequences(effective: Mapping[str, Any]) -> int:
     """Rows of logits that a request takes in a step: its prompts times its sequences."""
     prompt = effective.get("prompt")
-    several = isinstance(prompt, list) and any(isinstance(item, str | list) for item in prompt)
-    prompts = len(prompt) if several else 1
+    prompts = 1
+    if isinstance(prompt, list):
+        items = cast("list[object]", prompt)
+        prompts = max(1, sum(isinstance(item, str | list) for item in items))
     return prompts * max(effective.get("n", 1), effective.get("best_of", 1))

@@ -18,6 +18,7 @@ from sembridge.serving.fields import (
     Field,
     Flag,
     Integer,
+    Kind,
     ListOf,
     MapOf,
     Number,
@@ -46,7 +47,7 @@ SAMPLING_CORE = (
         kind=Number(0, 2),
         effect=Effect.RNG,
         neutral=(0,),
-        note=f"temperature is not exactly 0: {SAMPLED}",
+        note=f"temperature is not exactly 0 (a tiny one is clamped up): {SAMPLED}",
     ),
     *(
         Field(name=name, kind=kind, effect=Effect.RNG, companion=True, note=SAMPLED)
@@ -77,7 +78,11 @@ SAMPLING_CORE = (
 """Decoding fields that every generating endpoint of vLLM takes."""
 
 SEQUENCES = Field(
-    name="n", kind=POSITIVE, effect=Effect.FULL, neutral=(1,), note="several sequences of one prompt"
+    name="n",
+    kind=POSITIVE,
+    effect=Effect.FULL,
+    neutral=(1,),
+    note="several sequences of one prompt",
 )
 TOKEN_ID_FIELDS = (
     *plain(IDS, "stop_token_ids"),
@@ -150,12 +155,32 @@ LOGPROB_IDS = Field(
     neutral=([],),
     note="log-probabilities of given ids need the normaliser over the whole vocabulary",
 )
-ROUTED = Field(
-    name="routed_experts_prompt_start",
-    kind=COUNT,
-    effect=Effect.FURTHER,
-    neutral=(0,),
-    warning="routed experts are a further surface beside this one",
+
+
+def _further(name: str, kind: Kind, neutral: object, what: str) -> Field:
+    return Field(
+        name=name,
+        kind=kind,
+        effect=Effect.FURTHER,
+        neutral=(neutral,),
+        warning=f"{what} a further surface beside this one",
+    )
+
+
+def _speculative(name: str, kind: Kind, neutral: object) -> Field:
+    return Field(
+        name=name,
+        kind=kind,
+        effect=Effect.BLOCK,
+        neutral=(neutral,),
+        note="speculative decoding delivers a block of tokens with accepted counts",
+    )
+
+
+ROUTED = _further("routed_experts_prompt_start", COUNT, 0, "routed experts are")
+TRANSFERS = tuple(
+    _further(name, OBJECT, {}, "a transfer of caches is")
+    for name in ("kv_transfer_params", "ec_transfer_params")
 )
 
 
@@ -170,7 +195,7 @@ def unknown_arguments(name: str) -> Field:
     )
 
 
-def removed(name: str, kind: Any = ANY, *neutral: object) -> Field:
+def removed(name: str, kind: Kind = ANY, *neutral: object) -> Field:
     """A field that vLLM ``VERSION`` no longer has; only its old neutral values are neutral."""
     return Field(
         name=name,
@@ -210,20 +235,14 @@ EARLY_STOPPING = removed("early_stopping", Either((FLAG, Choice(("never",)))), F
 BEST_OF = "the best of several sequences is chosen by log-probability"
 
 
-def constraint_clashes(name: str = "structured_outputs") -> tuple[Clash, ...]:
-    """Exactly one constraint stands in structured outputs."""
-
-    def not_one(request: Mapping[str, Any]) -> bool:
-        held: Mapping[str, Any] = request[name]
-        return sum(held.get(constraint) is not None for constraint in CONSTRAINTS) != 1
-
-    return (
-        Clash(
-            field=name,
-            message=f"needs exactly one of {', '.join(CONSTRAINTS)}",
-            when=lambda request: name in request and not_one(request),
-        ),
-    )
+CONSTRAINED = Clash(
+    field="structured_outputs",
+    message=f"needs exactly one of {', '.join(CONSTRAINTS)}",
+    when=lambda request: (
+        "structured_outputs" in request
+        and sum(request["structured_outputs"].get(name) is not None for name in CONSTRAINTS) != 1
+    ),
+)
 
 
 def exceeds(low: str, high: str) -> Callable[[Mapping[str, Any]], bool]:
@@ -236,6 +255,28 @@ MIN_ABOVE_MAX = Clash(
     message="must not be above max_tokens",
     when=exceeds("min_tokens", "max_tokens"),
 )
+
+REPEATS = (
+    Clash(
+        field="repetition_detection",
+        message="min_pattern_size must not be above max_pattern_size",
+        when=lambda request: (
+            _repeats(request, "min_pattern_size") > _repeats(request, "max_pattern_size")
+        ),
+    ),
+    Clash(
+        field="repetition_detection",
+        message="min_count must be at least 2 where a pattern is looked for",
+        when=lambda request: (
+            _repeats(request, "max_pattern_size") > 0 and _repeats(request, "min_count") < 2
+        ),
+    ),
+)
+
+
+def _repeats(request: Mapping[str, Any], name: str) -> int:
+    return request.get("repetition_detection", {}).get(name) or 0
+
 
 SAMPLING = Schema(
     name="vLLM SamplingParams",
@@ -291,7 +332,8 @@ SAMPLING = Schema(
     ),
     clashes=(
         MIN_ABOVE_MAX,
-        *constraint_clashes(),
+        *REPEATS,
+        CONSTRAINED,
         Clash(
             field="stop",
             message="needs detokenize: true",
@@ -300,15 +342,18 @@ SAMPLING = Schema(
         Clash(
             field="prompt_logprob_start",
             message="needs prompt_logprob_token_ids",
-            when=lambda request: "prompt_logprob_start" in request
-            and "prompt_logprob_token_ids" not in request,
+            when=lambda request: (
+                "prompt_logprob_start" in request and "prompt_logprob_token_ids" not in request
+            ),
         ),
         Clash(
             field="logprob_token_ids",
             message="logprobs must be the count of these ids",
-            when=lambda request: bool(request.get("logprob_token_ids"))
-            and request.get("logprobs", len(request["logprob_token_ids"]))
-            != len(request["logprob_token_ids"]),
+            when=lambda request: (
+                bool(request.get("logprob_token_ids"))
+                and request.get("logprobs", len(request["logprob_token_ids"]))
+                != len(request["logprob_token_ids"])
+            ),
         ),
         Clash(
             field="best_of",
@@ -319,22 +364,11 @@ SAMPLING = Schema(
 )
 
 
-def _further(name: str) -> Field:
-    return Field(
-        name=name,
-        kind=OBJECT,
-        effect=Effect.FURTHER,
-        neutral=({},),
-        warning="a transfer of caches is a further surface beside this one",
-    )
-
-
 SERVED_RESPONSES = (
     LOGIT_BIAS,
     STRUCTURED,
     *TOKEN_ID_FIELDS,
-    _further("kv_transfer_params"),
-    _further("ec_transfer_params"),
+    *TRANSFERS,
     unknown_arguments("vllm_xargs"),
     *plain(FLAG, "include_reasoning", "enable_response_messages", "return_mm_kwargs"),
     *plain(OBJECT, "media_io_kwargs", "mm_processor_kwargs", "chat_template_kwargs"),
@@ -350,8 +384,7 @@ SERVED = (
     *plain(TEXT, "mm_payload"),
     *plain(Integer(), "priority"),
     *plain(TEXT, "request_id", "session_id", "cache_salt"),
-    _further("kv_transfer_params"),
-    _further("ec_transfer_params"),
+    *TRANSFERS,
     unknown_arguments("vllm_xargs"),
     *BEAM,
     *TOKEN_ID_FIELDS,
@@ -390,11 +423,7 @@ SERVED_CHAT = (
 SERVED_COMPLETIONS = plain(Either((TEXT, ListOf(TEXT))), "prompt_embeds")
 
 DEFAULTS = table(
-    *(
-        field
-        for field in SAMPLING_CORE
-        if field.name not in ("seed", "watermarking", "stop")
-    ),
+    *(field for field in SAMPLING_CORE if field.name not in ("seed", "watermarking", "stop")),
 )
 """What vLLM takes from a generation config where the request leaves it out."""
 
@@ -421,34 +450,12 @@ ENGINE = table(
         neutral=([],),
         note="plug-in logits processors are unknown",
     ),
-    *(
-        Field(
-            name=name,
-            kind=kind,
-            effect=Effect.BLOCK,
-            neutral=neutral,
-            note="speculative decoding delivers a block of tokens with accepted counts",
-        )
-        for name, kind, neutral in (
-            ("speculative", TEXT, ("",)),
-            ("speculative_config", OBJECT, ({},)),
-            ("num_speculative_tokens", COUNT, (0,)),
-        )
-    ),
-    *(
-        Field(
-            name=name,
-            kind=kind,
-            effect=Effect.FURTHER,
-            neutral=neutral,
-            warning=f"{what} are a further surface beside this one",
-        )
-        for name, kind, neutral, what in (
-            ("enable_return_routed_experts", FLAG, (False,), "routed experts"),
-            ("return_hidden_states", FLAG, (False,), "hidden states"),
-            ("kv_transfer_config", OBJECT, ({},), "transferred caches"),
-            ("pooler_config", OBJECT, ({},), "pooled states"),
-        )
-    ),
+    _speculative("speculative", TEXT, ""),
+    _speculative("speculative_config", OBJECT, {}),
+    _speculative("num_speculative_tokens", COUNT, 0),
+    _further("enable_return_routed_experts", FLAG, False, "routed experts are"),
+    _further("return_hidden_states", FLAG, False, "hidden states are"),
+    _further("kv_transfer_config", OBJECT, {}, "a transfer of caches is"),
+    _further("pooler_config", OBJECT, {}, "pooled states are"),
 )
 """Engine options that change what a step delivers, for a batch or a server as a whole."""
