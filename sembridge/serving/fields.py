@@ -146,6 +146,8 @@ class MapOf(Struct, frozen=True):
         """An object whose every value is of the kind."""
         if not isinstance(value, dict):
             raise _wrong("an object", value, path)
+        if not self.ids and isinstance(self.item, Anything):
+            return
         for name, item in cast("dict[str, object]", value).items():
             where = child(path, name)
             if self.ids and not (name.isascii() and name.isdigit()):
@@ -223,7 +225,10 @@ class Finding(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Clash(Struct, frozen=True, kw_only=True):
-    """A combination that the API documents as invalid; ``field`` is the one to name."""
+    """A combination that the API documents as invalid.
+
+    ``field`` is the one to name; ``when`` is asked of requests that send it.
+    """
 
     field: str
     message: str

@@ -130,22 +130,22 @@ ACCOUNT = (
 
 
 def _stray_choice(request: Mapping[str, Any]) -> bool:
-    return request.get("tool_choice", "none") != "none" and not request.get("tools")
+    return request["tool_choice"] != "none" and not request.get("tools")
 
 
 STREAMED = Clash(
     field="stream_options",
     message="needs stream: true",
-    when=lambda request: bool(request.get("stream_options")) and request.get("stream") is not True,
+    when=lambda request: bool(request["stream_options"]) and request.get("stream") is not True,
 )
 PROMPT_STREAMED = Clash(
     field="prompt_logprobs",
     message="not available with stream: true",
-    when=lambda request: request.get("prompt_logprobs", 0) != 0 and request.get("stream") is True,
+    when=lambda request: request["prompt_logprobs"] != 0 and request.get("stream") is True,
 )
 SCHEMALESS = Clash(
-    field="response_format.json_schema",
-    message="missing key",
+    field="response_format",
+    message="json_schema is missing",
     when=lambda request: (
         _type(request, "response_format") == "json_schema"
         and request["response_format"].get("json_schema") is None
@@ -203,14 +203,14 @@ CHAT = Schema(
             field="top_logprobs",
             message="needs logprobs: true",
             when=lambda request: (
-                request.get("top_logprobs", 0) != 0 and request.get("logprobs") is not True
+                request["top_logprobs"] != 0 and request.get("logprobs") is not True
             ),
         ),
         Clash(
             field="logprob_token_ids",
             message="needs logprobs: true",
             when=lambda request: (
-                bool(request.get("logprob_token_ids")) and request.get("logprobs") is not True
+                bool(request["logprob_token_ids"]) and request.get("logprobs") is not True
             ),
         ),
         Clash(field="tool_choice", message="needs tools", when=_stray_choice),
@@ -218,23 +218,21 @@ CHAT = Schema(
             field="function_call",
             message="needs functions",
             when=lambda request: (
-                request.get("function_call", "none") != "none" and not request.get("functions")
+                request["function_call"] != "none" and not request.get("functions")
             ),
         ),
         Clash(
             field="continue_final_message",
             message="excludes add_generation_prompt: true",
             when=lambda request: (
-                request.get("continue_final_message") is True
+                request["continue_final_message"] is True
                 and request.get("add_generation_prompt") is True
             ),
         ),
         Clash(
-            field="audio",
-            message="needs a value where modalities ask for audio",
-            when=lambda request: (
-                "audio" in request.get("modalities", ()) and "audio" not in request
-            ),
+            field="modalities",
+            message="audio needs the field audio",
+            when=lambda request: "audio" in request["modalities"] and "audio" not in request,
         ),
     ),
 )
@@ -275,15 +273,13 @@ COMPLETIONS = Schema(
         Clash(
             field="logprob_token_ids",
             message="needs logprobs",
-            when=lambda request: (
-                bool(request.get("logprob_token_ids")) and "logprobs" not in request
-            ),
+            when=lambda request: bool(request["logprob_token_ids"]) and "logprobs" not in request,
         ),
         Clash(field="best_of", message="must not be below n", when=vllm.exceeds("n", "best_of")),
         Clash(
             field="best_of",
             message="above 1 excludes stream: true",
-            when=lambda request: request.get("best_of", 1) > 1 and request.get("stream") is True,
+            when=lambda request: request["best_of"] > 1 and request.get("stream") is True,
         ),
     ),
 )
@@ -351,22 +347,17 @@ RESPONSES = Schema(
         Clash(
             field="structured_outputs",
             message="excludes text.format",
-            when=lambda request: (
-                "structured_outputs" in request
-                and request.get("text", {}).get("format") is not None
-            ),
+            when=lambda request: request.get("text", {}).get("format") is not None,
         ),
         Clash(
             field="background",
             message="needs store: true",
-            when=lambda request: (
-                request.get("background") is True and request.get("store") is False
-            ),
+            when=lambda request: request["background"] is True and request.get("store") is False,
         ),
         Clash(
             field="conversation",
             message="excludes previous_response_id",
-            when=lambda request: "conversation" in request and "previous_response_id" in request,
+            when=lambda request: "previous_response_id" in request,
         ),
     ),
 )

@@ -153,14 +153,16 @@ def decide(
     """
     schema = openai.endpoint(body) if api == "openai" else vllm.SAMPLING
     sent = {name: value for name, value in body.items() if value is not None}
-    configured = _configured(sent, schema.fields, defaults or {})
+    configured = _configured(sent, schema.fields, defaults) if defaults else {}
     effective = {**configured, **sent}
-    findings = [*examine(schema.fields, effective), *examine(vllm.ENGINE, engine or {}, "$engine")]
+    findings = [*examine(schema.fields, effective)]
+    if engine:
+        findings += examine(vllm.ENGINE, engine, "$engine")
     if "temperature" not in effective:
         note = f"temperature is unset, so 1.0: {vllm.SAMPLED}"
         findings.append(Finding(field="temperature", effect=Effect.RNG, note=note))
     for clash in schema.clashes:
-        if clash.when(sent):
+        if clash.field in sent and clash.when(sent):
             raise BadInput(clash.message, path=f"$.{clash.field}")
     return _decision(effective, findings, frozenset(configured))
 

@@ -239,14 +239,13 @@ CONSTRAINED = Clash(
     field="structured_outputs",
     message=f"needs exactly one of {', '.join(CONSTRAINTS)}",
     when=lambda request: (
-        "structured_outputs" in request
-        and sum(request["structured_outputs"].get(name) is not None for name in CONSTRAINTS) != 1
+        sum(request["structured_outputs"].get(name) is not None for name in CONSTRAINTS) != 1
     ),
 )
 
 
 def exceeds(low: str, high: str) -> Callable[[Mapping[str, Any]], bool]:
-    """Whether a request sets ``low`` above ``high``."""
+    """Whether a request that sends either sets ``low`` above ``high``."""
     return lambda request: low in request and high in request and request[low] > request[high]
 
 
@@ -275,7 +274,7 @@ REPEATS = (
 
 
 def _repeats(request: Mapping[str, Any], name: str) -> int:
-    return request.get("repetition_detection", {}).get(name) or 0
+    return request["repetition_detection"].get(name) or 0
 
 
 SAMPLING = Schema(
@@ -337,20 +336,18 @@ SAMPLING = Schema(
         Clash(
             field="stop",
             message="needs detokenize: true",
-            when=lambda request: bool(request.get("stop")) and request.get("detokenize") is False,
+            when=lambda request: bool(request["stop"]) and request.get("detokenize") is False,
         ),
         Clash(
             field="prompt_logprob_start",
             message="needs prompt_logprob_token_ids",
-            when=lambda request: (
-                "prompt_logprob_start" in request and "prompt_logprob_token_ids" not in request
-            ),
+            when=lambda request: "prompt_logprob_token_ids" not in request,
         ),
         Clash(
             field="logprob_token_ids",
             message="logprobs must be the count of these ids",
             when=lambda request: (
-                bool(request.get("logprob_token_ids"))
+                bool(request["logprob_token_ids"])
                 and request.get("logprobs", len(request["logprob_token_ids"]))
                 != len(request["logprob_token_ids"])
             ),
