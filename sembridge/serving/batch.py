@@ -135,9 +135,10 @@ def _entry(
         raise BadInput(f"must be {known}, here or as --api, not {own!r}", path="$.api")
     name = about.get("id", about.get("custom_id"))
     shown = name if isinstance(name, str) else number
-    own_engine: dict[str, Any] = about.get("engine_context") or {}
-    OBJECT.verify(own_engine, "$.engine_context")
-    options = {**(engine or {}), **own_engine}
+    options = engine
+    if (context := about.get("engine_context")) is not None:
+        OBJECT.verify(context, "$.engine_context")
+        options = {**(engine or {}), **context}
     try:
         decision = decide(body, api=own, defaults=defaults, engine=options)
     except BadInput as error:

@@ -276,9 +276,9 @@ def examine(
     for name, value in body.items():
         if value is None:
             continue
-        where = child(path, name)
         field = fields.get(name)
         if field is None:
+            where = child(path, name)
             yield Finding(
                 field=root or name,
                 effect=Effect.FULL,
@@ -286,6 +286,7 @@ def examine(
                 warning=f"{where}: unknown field, so complete logits",
             )
             continue
+        where = f"{path}.{name}"
         field.kind.verify(value, where)
         if isinstance(field.kind, Record):
             inner = cast("dict[str, object]", value)
