@@ -35,13 +35,15 @@ HOSTED = "a stored prompt may carry parameters that the request does not show"
 
 def _tools(value: list[Mapping[str, Any]]) -> Effect:
     """Tools whose arguments, or whose input, a grammar constrains; namespaces hold more tools."""
-    for tool in value:
+    pending = list(value)
+    while pending:
+        tool = pending.pop()
         parts = (tool, _record(tool.get("function")), _record(tool.get("custom")))
         if any(part.get("strict") is True or _type(part, "format") == "grammar" for part in parts):
             return Effect.PROJECTION
         inner = tool.get("tools")
-        if isinstance(inner, list) and _tools([_record(each) for each in cast("list[Any]", inner)]):
-            return Effect.PROJECTION
+        if isinstance(inner, list):
+            pending += map(_record, cast("list[object]", inner))
     return Effect.NEUTRAL
 
 
