@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import pytest
 from msgspec import Struct
-from serving_bodies import CHAT, COMPLETION, PARAMS
 
 from sembridge.errors import BadInput
 from sembridge.serving import surface
 from sembridge.serving.batch import Entry, Step, read_batch, summary
 from sembridge.serving.surface import Need, decide, join
 from sembridge.surfaces import Complete, Logprobs, Projected, Tokens
+from tests.serving.bodies import CHAT, COMPLETION, PARAMS
 
 GREEDY = PARAMS.greedy
 SAMPLED: dict[str, Any] = {"temperature": 1}

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serving_bodies import STARTS, Start
-from serving_strategies import anything, values
 
 from sembridge.errors import BadInput
 from sembridge.serving import vllm
 from sembridge.serving.fields import Effect, Field
 from sembridge.serving.surface import PAPER_SURFACES, Need, decide, join, paper_surface
+from tests.serving.bodies import STARTS, Start
+from tests.serving.strategies import anything, values
 
 FIELDS = [(start, field) for start in STARTS for field in start.schema.fields.values()]
 NARROWING = [

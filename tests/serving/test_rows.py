@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from serving_bodies import CHAT, COMPLETION, PARAMS, RESPONSE, SAY, STARTS, TOOL, Start
 
 from sembridge.errors import BadInput
 from sembridge.serving import openai
 from sembridge.serving.fields import Effect
 from sembridge.serving.surface import EVERY, decide
+from tests.serving.bodies import CHAT, COMPLETION, PARAMS, RESPONSE, SAY, STARTS, TOOL, Start
 
 TOKENS, OTHER, COMPLETE, LOGPROBS = "tokens", "other-projection", "complete", "logprobs"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving_bodies import CHAT, PARAMS
 
 from sembridge import cli
+from tests.serving.bodies import CHAT, PARAMS
 
 REQUESTS = Path(__file__).parents[1] / "data/requests.jsonl"
 
