@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -140,26 +140,29 @@ def _scan(data: bytes) -> set[str]:
         raise BadInput(f"more than {MAX_OBJECTS} objects", path="$")
     if data.count(b'"') > 2 * MAX_STRINGS:
         raise BadInput(f"more than {MAX_STRINGS} strings", path="$")
-    last: list[set[str]] = [set()]
-
-    def keys_only(pairs: list[tuple[str, Any]]) -> None:
-        keys = {key for key, _ in pairs}
-        if len(keys) != len(pairs):
-            names = [key for key, _ in pairs]
-            repeated = next(key for key in names if names.count(key) > 1)
-            raise BadInput(f"key {repeated[:64]!r} appears twice in one object", path="$")
-        last[0] = keys
-
-    def no_constant(name: str) -> None:
-        raise BadInput(f"{name} is not JSON", path="$")
-
     try:
-        json.loads(data, object_pairs_hook=keys_only, parse_constant=no_constant)
+        root: object = _KEYS.decode(data.decode())
     except RecursionError:
         raise BadInput("nested too deeply", path="$") from None
-    except (ValueError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise BadInput(f"not JSON: {error}", path="$") from None
-    return last[0]
+    return cast("set[str]", root) if isinstance(root, set) else set()
+
+
+def _keys_only(pairs: list[tuple[str, Any]]) -> set[str]:
+    keys = {key for key, _ in pairs}
+    if len(keys) != len(pairs):
+        names = [key for key, _ in pairs]
+        repeated = next(key for key in names if names.count(key) > 1)
+        raise BadInput(f"key {repeated[:64]!r} appears twice in one object", path="$")
+    return keys
+
+
+def _no_constant(name: str) -> None:
+    raise BadInput(f"{name} is not JSON", path="$")
+
+
+_KEYS = json.JSONDecoder(object_pairs_hook=_keys_only, parse_constant=_no_constant)
 
 
 def _located(text: str) -> BadInput:
