@@ -22,10 +22,9 @@ from sembridge.plan import Plan
 
 T = TypeVar("T")
 
-MAX_BYTES = 32 * 2**20
+MAX_BYTES = 16 * 2**20
 MAX_OBJECTS = 300_000
-MAX_STRINGS = 2_000_000
-MAX_DEPTH = 64
+MAX_STRINGS = 1_500_000
 
 _AT = re.compile(r"^(?P<what>.*) - at `(?:key in )?(?P<path>\$.*)`$", re.DOTALL)
 _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<key>.*)`$", re.DOTALL)
