@@ -114,8 +114,6 @@ class Mesh(Struct, frozen=True, kw_only=True):
     home: dict[str, str]
     mapped: dict[str, str]
     domain_of: dict[str, str]
-    alone: dict[str, frozenset[str]]
-    """Each producer as the set of itself."""
 
 
 def index_mesh(
@@ -146,7 +144,6 @@ def index_mesh(
         home=home,
         mapped=mapped,
         domain_of=domain_of,
-        alone={p: frozenset((p,)) for p in home},
     )
 
 

@@ -137,9 +137,8 @@ def draw_svg(contract: Contract, plan: Plan) -> bytes:
         picture = _Picture(ob, axes, rows)
         picture.draw(plan)
         f = report.footprint
-        axes.set_title("")
         axes.text(
-            0.02,
+            0.45,
             rows + 0.62,
             f"{contract.name} · {contract.value.kind} {list(contract.value.shape)} "
             f"{contract.value.dtype} · {_placement(contract)}",
@@ -147,7 +146,7 @@ def draw_svg(contract: Contract, plan: Plan) -> bytes:
             weight="bold",
         )
         axes.text(
-            0.02,
+            0.45,
             -0.55,
             f"{report.verdict} · cross {size_of(f.cross_bytes)} in {f.cross_startups} · "
             f"local {size_of(f.local_bytes)} in {f.local_startups} · "
@@ -160,7 +159,7 @@ def draw_svg(contract: Contract, plan: Plan) -> bytes:
 
 
 def _column(ob: Obligations, producing: bool) -> list[str]:
-    """Endpoints of one side, grouped by domain; None-like gaps are added by the layout."""
+    """Endpoints of one side, grouped by domain."""
     ids = ob.producers if producing else ob.consumers
     domains = list(ob.contract.domains)
     return sorted(ids, key=lambda x: (domains.index(ob.domain_of[x]), ids.index(x)))
@@ -244,7 +243,9 @@ class _Picture:
             case Broadcast():
                 size = size_of(self.ob.sizes.get(op.surface, 0))
                 for i, dst in enumerate(op.dsts):
-                    self._arrow(op.src, dst, f"{number}  {size}" if i == 0 else "", "--")
+                    self._arrow(
+                        op.src, dst, f"{number}  broadcast\n{size} each" if i == 0 else "", "--"
+                    )
             case Project():
                 self._note(op.at, f"{number} {op.projection}", beside)
             case AllGather():
@@ -289,7 +290,7 @@ class _Picture:
         )
         if label:
             if same_side:
-                x, y = x0 + (1.05 if x0 < 5 else -1.05), (y0 + y1) / 2
+                x, y = x0 + (-1.05 if x0 < 5 else 1.05), (y0 + y1) / 2
             else:
                 x, y = x0 + 0.5 * (x1 - x0), y0 + 0.5 * (y1 - y0)
             self.axes.text(

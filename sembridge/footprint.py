@@ -56,8 +56,8 @@ def footprint_of(ob: Obligations, ops: Iterable[AnyOp]) -> Footprint:
     """
     sizes = ob.sizes
     cross_bytes = cross_startups = local_bytes = local_startups = reductions = count = 0
-    # Bytes of slices received so far, by endpoints that hold slices only.
-    slices: dict[tuple[str, str], int] = {}
+    # Bytes of the value received so far, by endpoints that hold slices of it only.
+    slices: dict[str, int] = {}
     for op in ops:
         count += 1
         if type(op) is Send:
@@ -66,20 +66,19 @@ def footprint_of(ob: Obligations, ops: Iterable[AnyOp]) -> Footprint:
             else:
                 size = part_bytes(ob, op.surface, op.part)
                 cross_bytes += size
-                key = (op.dst, op.surface)
-                slices[key] = slices.get(key, 0) + size
+                slices[op.dst] = slices.get(op.dst, 0) + size
             cross_startups += 1
         elif type(op) is Broadcast:
             size = sizes.get(op.surface, 0)
-            if slices and (op.src, op.surface) in slices:
-                size = min(size, slices[op.src, op.surface])
-                slices.update({(x, op.surface): size for x in op.dsts})
+            if op.surface == VALUE and op.src in slices:
+                size = min(size, slices[op.src])
+                slices.update(dict.fromkeys(op.dsts, size))
             local_bytes += size * len(op.dsts)
             local_startups += 1
         elif type(op) is AllGather:
             size = sizes.get(op.surface, 0)
             for x in op.members:
-                local_bytes += size - min(size, slices.pop((x, op.surface), size))
+                local_bytes += size - min(size, slices.pop(x, size))
             local_startups += 1
         elif type(op) is Reduce:
             local_bytes += max(0, len(op.sources) - 1) * ob.value_bytes

@@ -24,7 +24,6 @@ from sembridge.contract import (
     build_contract,
 )
 from sembridge.errors import PlanRejected
-from sembridge.footprint import footprint_of
 from sembridge.layout import stable_order
 from sembridge.obligations import Obligations, resolve_valid
 from sembridge.plan import VALUE, AllGather, AnyOp, Broadcast, Part, Plan, Project, Reduce, Send
@@ -119,6 +118,10 @@ def select_sources(ob: Obligations, policy: Policy, consumers: list[str]) -> lis
     deliveries: list[Delivery] = []
     for key, served in pools.items():
         if isinstance(key, str):
+            if len(served) == 1:
+                local = ob.domain_of[key] == ob.domain_of[served[0]]
+                deliveries.append(Delivery(key, served, local))
+                continue
             pool = [key]
         else:
             pool = ob.producers if len(key) == len(ob.producers) else stable_order([*key])
@@ -201,34 +204,65 @@ def materialize_layout(ob: Obligations, policy: Policy, consumers: list[str]) ->
     served = {c for members in sliced for c in members}
     ops = [op for members in sliced for op in _sliced(ob, members)]
     others = select_sources(ob, policy, [c for c in consumers if c not in served])
-    return ops + deliver_by_domain(policy, VALUE, others)
+    ops += deliver_by_domain(policy, VALUE, others)
+    return ops + project_at_consumers(ob, VALUE, consumers)
 
 
 def materialize_once(
-    ob: Obligations, policy: Policy, carried: str, consumers: list[str]
+    ob: Obligations,
+    policy: Policy,
+    carried: str,
+    consumers: list[str],
+    mapped: list[Delivery],
 ) -> list[AnyOp] | None:
     """Assemble the slices in one remote domain, and relay from there to the others.
 
     An assembled whole is admissible anywhere under a replicate placement, so one assembly
-    serves every remote domain with one startup each. None where no domain has two lanes with
-    different producers: then nothing needs assembling.
+    serves every remote domain with one startup each. None where that moves no fewer bytes, or as
+    many in no fewer startups, than the ``mapped`` deliveries; those never cost more locally.
     """
     lanes = _remote_lanes(ob, consumers)
     mixed = [m for m in lanes.values() if len({ob.mapped[c] for c in m}) > 1]
     if not mixed:
         return None
     assembling = min(mixed, key=len)
-    relay = assembling[0]
-    relayed = [Delivery(relay, m, False) for m in lanes.values() if m is not assembling]
+    size, copies = ob.sizes[carried], sum(not d.local for d in mapped)
+    once = (ob.value_bytes + size * (len(lanes) - 1), len(assembling) + len(lanes) - 1)
+    if once >= (size * copies, copies):
+        return None
     remote = {c for m in lanes.values() for c in m}
     local = select_sources(ob, policy, [c for c in consumers if c not in remote])
-    ops = project_at_producers(ob, carried, local)
-    ops += deliver_by_domain(policy, carried, local)
-    ops += _sliced(ob, assembling)
-    ops += project_at_consumers(ob, VALUE, assembling)
-    ops += deliver_by_domain(policy, carried, relayed)
-    rest = [c for c in consumers if c not in set(assembling)]
-    return ops + project_at_consumers(ob, carried, rest)
+    relayed = [Delivery(assembling[0], m, False) for m in lanes.values() if m is not assembling]
+    assembled = set(assembling)
+    return [
+        *project_at_producers(ob, carried, local),
+        *deliver_by_domain(policy, carried, local),
+        *_sliced(ob, assembling),
+        *project_at_consumers(ob, VALUE, assembling),
+        *deliver_by_domain(policy, carried, relayed),
+        *project_at_consumers(ob, carried, [c for c in consumers if c not in assembled]),
+    ]
+
+
+def passes(ob: Obligations, policy: Policy) -> list[AnyOp]:
+    """Algorithm 1, lines 3 to 23: the passes in order."""
+    consumers = ob.demanded if policy.prune_demand else ob.consumers
+    ops, carried = complete(ob), carried_surface(ob, policy)
+    deliveries = select_sources(ob, policy, consumers)
+    rest = None
+    if ob.owners is None and policy.materialize != "never":
+        if policy.materialize == "always":
+            if ob.replicate or ob.reduced is not None:
+                rest = materialize_layout(ob, policy, consumers)
+        elif ob.replicate and not ob.class_of:
+            rest = materialize_once(ob, policy, carried, consumers, deliveries)
+    if rest is None:
+        rest = [
+            *project_at_producers(ob, carried, deliveries),
+            *deliver_by_domain(policy, carried, deliveries),
+            *project_at_consumers(ob, carried, consumers),
+        ]
+    return ops + rest
 
 
 def lower_valid(ob: Obligations, policy: Policy = SEMANTIC) -> tuple[Plan, Report]:
@@ -237,28 +271,7 @@ def lower_valid(ob: Obligations, policy: Policy = SEMANTIC) -> tuple[Plan, Repor
     Raises:
         PlanRejected: the checker refused the plan, which is a defect of this module.
     """
-    consumers = ob.demanded if policy.prune_demand else ob.consumers
-    replicated = ob.replicate or ob.reduced is not None
-    ops = complete(ob)
-    carried = carried_surface(ob, policy)
-    if policy.materialize == "always" and replicated and ob.owners is None:
-        ops += materialize_layout(ob, policy, consumers)
-        ops += project_at_consumers(ob, VALUE, consumers)
-    else:
-        deliveries = select_sources(ob, policy, consumers)
-        mapped = project_at_producers(ob, carried, deliveries)
-        mapped += deliver_by_domain(policy, carried, deliveries)
-        mapped += project_at_consumers(ob, carried, consumers)
-        if (
-            policy.materialize == "where-cheaper"
-            and ob.replicate
-            and ob.owners is None
-            and not ob.class_of
-        ):
-            once = materialize_once(ob, policy, carried, consumers)
-            if once is not None and footprint_of(ob, once) < footprint_of(ob, mapped):
-                mapped = once
-        ops += mapped
+    ops = passes(ob, policy)
     contract = ob.contract
     plan = Plan(contract=contract.name, tag=contract.tag, ops=tuple(ops))
     report = CHECKER.check_valid(ob, plan)

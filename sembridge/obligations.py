@@ -78,7 +78,7 @@ class Obligations:
 
     def members(self, producer: str) -> frozenset[str]:
         """The producers that ``producer`` may be substituted by, itself included."""
-        return self.class_of.get(producer) or self.contract.mesh.alone[producer]
+        return self.class_of.get(producer) or frozenset((producer,))
 
 
 def resolve(contract: Contract) -> Obligations:

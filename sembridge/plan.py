@@ -42,11 +42,12 @@ class Op(
     tag=str.lower,
     forbid_unknown_fields=True,
     omit_defaults=True,
+    gc=False,
 ):
     """Base of the operations; ``kind`` is the name a file calls it by."""
 
 
-class Reduce(Op, frozen=True, kw_only=True):
+class Reduce(Op, frozen=True, kw_only=True, gc=False):
     """Native reduction: every target ends with the whole, completed value."""
 
     operator: Name
@@ -54,14 +55,14 @@ class Reduce(Op, frozen=True, kw_only=True):
     targets: Names
 
 
-class Project(Op, frozen=True, kw_only=True):
+class Project(Op, frozen=True, kw_only=True, gc=False):
     """Adds a projection's output surface at one endpoint; what was held stays held."""
 
     projection: Name
     at: Name
 
 
-class Send(Op, frozen=True, kw_only=True):
+class Send(Op, frozen=True, kw_only=True, gc=False):
     """Point-to-point transfer between two domains, whole or one slice."""
 
     src: Name
@@ -70,7 +71,7 @@ class Send(Op, frozen=True, kw_only=True):
     part: Part | None = None
 
 
-class Broadcast(Op, frozen=True, kw_only=True):
+class Broadcast(Op, frozen=True, kw_only=True, gc=False):
     """Native broadcast inside one domain."""
 
     src: Name
@@ -78,7 +79,7 @@ class Broadcast(Op, frozen=True, kw_only=True):
     surface: Name = VALUE
 
 
-class AllGather(Op, frozen=True, kw_only=True, tag="all_gather"):
+class AllGather(Op, frozen=True, kw_only=True, gc=False, tag="all_gather"):
     """Native all-gather: members pool disjoint slices; each ends with the whole."""
 
     members: Names

@@ -72,7 +72,9 @@ def send(s: State, op: Send) -> None:
     if src not in domain_of or dst not in domain_of:
         return s.strangers(SEND_ENDS, src, dst)
     at = s.copies(surface)
-    held, there, span = at.get(src), at.get(dst), None
+    held, there, span = at.get(src) or s.own(at, src), at.get(dst), None
+    if there is None and dst in s.producers:
+        there = s.own(at, dst)
     if held is None:
         return s.fail(SENDER_HOLDS, src, f"sends {surface} that it does not hold")
     if op.part is not None:
@@ -111,17 +113,17 @@ def broadcast(s: State, op: Broadcast) -> None:
     if src not in domain_of or not dsts or not domain_of.keys() >= receivers.keys():
         return s.strangers(BROADCAST_ENDS, src, *dsts)
     at = s.copies(surface)
-    held = at.get(src)
+    held = at.get(src) or s.own(at, src)
     if held is None:
         return s.fail(ROOT_HOLDS, src, f"broadcasts {surface} that it does not hold")
     s.one_domain(BROADCAST_INSIDE, domain_of[src], dsts)
-    if held.whole and at.keys().isdisjoint(dsts):
+    if held.whole and at.keys().isdisjoint(dsts) and s.producers.isdisjoint(dsts):
         if len(receivers) < len(dsts):
             s.twice(BROADCAST_ONCE, dsts, surface)
         at.update(dict.fromkeys(dsts, held))
         return None
     for dst in dsts:
-        there = at.get(dst)
+        there = at.get(dst) or s.own(at, dst)
         if there is not None and any(overlaps(there, span) for span in held.spans):
             s.fail(BROADCAST_ONCE, dst, f"has {surface} already")
         s.deliver(dst, surface, None, held)
@@ -143,7 +145,7 @@ def project(s: State, op: Project) -> None:
     x, projected = op.at, s.ob.projected
     if x not in s.domain_of:
         return s.strangers(PROJECT_AT, x)
-    held = s.held[VALUE].get(x)
+    held = s.values.get(x) or s.own(s.values, x)
     if held is None:
         return s.fail(PROJECT_READS, x, "projects a value that it does not hold")
     if not held.complete:
@@ -176,10 +178,10 @@ REDUCE_ONCE = _rule("redelivery", Reduce, "the targets lack the completed value"
 
 def reduce(s: State, op: Reduce) -> None:
     """Read every source's value; each target holds the completed whole, issued by itself."""
-    ob, at, sources, targets = s.ob, s.held[VALUE], op.sources, op.targets
+    ob, at, sources, targets = s.ob, s.values, op.sources, op.targets
     if not targets or not s.domain_of.keys() >= {*sources, *targets}:
         return s.strangers(REDUCE_ENDS, *sources, *targets)
-    held = [at.get(x) for x in sources]
+    held = [at.get(x) or s.own(at, x) for x in sources]
     missing = [x for x, h in zip(sources, held, strict=True) if h is None or not h.whole]
     for x in missing:
         s.fail(REDUCE_READS, x, "reduces a value that it does not hold whole")
@@ -197,7 +199,7 @@ def reduce(s: State, op: Reduce) -> None:
         if h is not None and not outstanding(h.complete):
             s.fail(REDUCE_INCOMPLETE, x, "reduces a value that is complete already")
     for x in targets:
-        there = at.get(x)
+        there = at.get(x) or s.own(at, x)
         if there is not None and there.complete:
             s.fail(REDUCE_ONCE, x, "has the completed value already")
     s.twice(REDUCE_ONCE, targets, VALUE)
@@ -220,7 +222,7 @@ def all_gather(s: State, op: AllGather) -> None:
     members, at = op.members, s.copies(op.surface)
     if not members or not s.domain_of.keys() >= set(members):
         return s.strangers(GATHER_ENDS, *members)
-    held = [h for x in members if (h := at.get(x)) is not None]
+    held = [h for x in members if (h := at.get(x) or s.own(at, x)) is not None]
     s.one_domain(GATHER_INSIDE, s.domain_of[members[0]], members)
     for x in members if len(held) < len(members) else ():
         if x not in at:

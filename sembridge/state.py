@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -113,17 +112,25 @@ class State:
     of the rules in force (None: all of them); ``op`` is the index that violations carry.
     """
 
-    __slots__ = ("domain_of", "found", "held", "ob", "op", "rules")
+    __slots__ = ("domain_of", "found", "held", "ob", "op", "producers", "rules", "values")
 
     def __init__(self, ob: Obligations, rules: frozenset[str] | None = None) -> None:
-        complete = not ob.partial
         self.ob, self.domain_of, self.rules = ob, ob.domain_of, rules
-        self.held: dict[str, Copies] = {surface: {} for surface in ob.observed}
-        alone = ob.contract.mesh.alone
-        own = map(Holding, repeat(complete), alone.values(), alone.values())
-        self.held[VALUE] = dict(zip(alone, own, strict=True))
+        self.producers = ob.producer_set.keys()
+        self.values: Copies = {}
+        self.held: dict[str, Copies] = {VALUE: self.values}
+        if ob.projected is not None:
+            self.held[ob.projected.output] = {}
         self.op: int | None = None
         self.found: list[Violation] = []
+
+    def own(self, at: Copies, endpoint: str) -> Holding | None:
+        """A producer's own value, which appears when it is first looked at."""
+        if at is not self.values or endpoint not in self.producers:
+            return None
+        itself = frozenset((endpoint,))
+        held = at[endpoint] = Holding(not self.ob.partial, itself, itself)
+        return held
 
     def fail(self, rule: Rule, endpoint: str | None, message: str) -> None:
         """Record a violation, where the rule is in force."""
@@ -175,7 +182,7 @@ class State:
     def deliver(self, dst: str, surface: str, span: Span | None, sent: Holding) -> None:
         """Add what ``sent`` has of ``span`` to ``dst``; what it has already stays as it is."""
         at = self.copies(surface)
-        held = at.get(dst)
+        held = at.get(dst) or self.own(at, dst)
         if span is None and sent.whole:
             if held is None or not held.whole:
                 at[dst] = sent
