@@ -1,0 +1,56 @@
+"""The documents say what the program does: generated pages, links, commands, code."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from docs.generate import PAGES, REFERENCE
+
+ROOT = Path(__file__).parent.parent
+PAGES_WRITTEN = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_generated_reference_is_current(name):
+    assert (REFERENCE / name).read_text(encoding="utf-8") == PAGES[name](), "run `make docs`"
+
+
+@pytest.mark.parametrize("page", PAGES_WRITTEN, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def console_blocks(page):
+    return re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES_WRITTEN if "```console" in p.read_text()], ids=lambda p: p.name
+)
+def test_console_blocks_print_what_they_show(page, sembridge, tmp_path, monkeypatch):
+    """Lines after ``$ sembridge ...`` are its output; ``...`` stands for any lines, none for all."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("cases", "data"):
+        (tmp_path / "tests").mkdir(exist_ok=True)
+        (tmp_path / "tests" / name).symlink_to(ROOT / "tests" / name)
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
+    shutil.copytree(ROOT / "docs" / "data", tmp_path, dirs_exist_ok=True)
+    for block in console_blocks(page):
+        for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
+            words = shlex.split(command)
+            if words[0] != "sembridge":
+                continue
+            ran = sembridge(*words[1:])
+            assert ran.code in (0, 1), ran.err
+            if not shown:
+                continue
+            pattern = ".*".join(re.escape(piece) for piece in shown.split("...\n"))
+            printed = "\n".join(line.rstrip() for line in (ran.out + ran.err).splitlines()) + "\n"
+            assert re.fullmatch(pattern, printed, re.DOTALL), (command, printed)
