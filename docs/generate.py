@@ -37,7 +37,9 @@ def commands() -> str:
             for o in options
         ]
         if rows:
-            parts.append("| argument or option | meaning |\n| --- | --- |\n" + "\n".join(rows) + "\n")
+            parts.append(
+                "| argument or option | meaning |\n| --- | --- |\n" + "\n".join(rows) + "\n"
+            )
     return "\n".join(parts)
 
 

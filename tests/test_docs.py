@@ -35,7 +35,7 @@ def console_blocks(page):
     "page", [p for p in PAGES_WRITTEN if "```console" in p.read_text()], ids=lambda p: p.name
 )
 def test_console_blocks_print_what_they_show(page, sembridge, tmp_path, monkeypatch):
-    """Lines after ``$ sembridge ...`` are its output; ``...`` stands for any lines, none for all."""
+    """Lines after ``$ sembridge`` are its output; ``...`` stands for any lines, none for all."""
     monkeypatch.chdir(tmp_path)
     for name in ("cases", "data"):
         (tmp_path / "tests").mkdir(exist_ok=True)
