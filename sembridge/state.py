@@ -150,8 +150,9 @@ class State:
     def one_domain(self, rule: Rule, home: str, ids: Sequence[str]) -> None:
         """Fail for each endpoint that a native collective of ``home`` does not reach."""
         domain_of = self.domain_of
-        for x in ids:
-            if not inside(domain_of[x], home):
+        outside = [d for d in {domain_of[x] for x in ids} if not inside(d, home)]
+        for x in ids if outside else ():
+            if domain_of[x] in outside:
                 self.fail(rule, x, f"a native collective of {home!r} reaches into {domain_of[x]!r}")
 
     def twice(self, rule: Rule, ids: Sequence[str], surface: str) -> None:
