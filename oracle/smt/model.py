@@ -26,7 +26,8 @@ that cell of one of them: the layout authorizes reassembly, and not that produce
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import msgspec
 from msgspec import Struct
@@ -56,23 +57,30 @@ class TooLarge(Exception):  # noqa: N818  (a bound, not a fault)
 
 
 class Condition(Struct, frozen=True, kw_only=True):
-    """What must hold: the rule it belongs to, the op and endpoint to blame, the formula."""
+    """What must hold: the rule it belongs to, the op and endpoint to blame, the formula.
+
+    ``value_of`` is the surface whose value the condition is about, where it is about one.
+    """
 
     rule: str
     op: int | None = None
     endpoint: str | None = None
     says: str
     formula: str
+    value_of: str | None = None
 
 
 class Model(Struct, frozen=True, kw_only=True):
     """The conditions of a plan, and a script whose claim is that one of them is broken.
 
-    The script's constant ``ok_i`` is condition i's truth.
+    The script's constant ``ok_i`` is condition i's truth, ``tensors`` names the constants of a
+    producer's value, one for each of ``spans``.
     """
 
     conditions: tuple[Condition, ...]
     script: Script
+    spans: tuple[tuple[int, int], ...]
+    tensors: Mapping[str, tuple[str, ...]]
 
 
 class Held(Struct, kw_only=True):
@@ -132,7 +140,7 @@ def cells_of(elements: int, plan: Plan) -> list[tuple[int, int]]:
         if isinstance(op, Send) and op.part is not None and op.part.index < op.part.of:
             cuts.update(slice_bounds(elements, op.part.index, op.part.of))
     ordered = sorted(cuts)
-    return list(zip(ordered, ordered[1:], strict=False))
+    return list(pairwise(ordered))
 
 
 def encode(ob: Obligations, plan: Plan) -> Model:
@@ -263,10 +271,19 @@ class _Encoder:
     # Ops --------------------------------------------------------------------------------------
 
     def need(
-        self, rule: str, says: str, formula: str | bool, op: int | None, x: str | None
+        self,
+        rule: str,
+        says: str,
+        formula: str | bool,
+        op: int | None = None,
+        x: str | None = None,
+        value_of: str | None = None,
     ) -> None:
         text = formula if isinstance(formula, str) else _truth(formula)
-        self.conditions.append(Condition(rule=rule, op=op, endpoint=x, says=says, formula=text))
+        if text != "true":
+            self.conditions.append(
+                Condition(rule=rule, op=op, endpoint=x, says=says, formula=text, value_of=value_of)
+            )
 
     def domain(self, x: str) -> str:
         return self.constant(f"domain_{self.number[x]}", "Int")
@@ -443,10 +460,11 @@ class _Encoder:
     ) -> None:
         held = self.at(c, surface)
 
-        def need(rule: str, says: str, formula: str | bool) -> None:
+        def need(rule: str, says: str, formula: str | bool, value_of: str | None = None) -> None:
             text = formula if isinstance(formula, str) else _truth(formula)
             if text != "true":
-                self.need(rule, f"{says} ({surface})", f"(=> {wanted} {text})", None, c)
+                text = f"(=> {wanted} {text})"
+                self.need(rule, f"{says} ({surface})", text, None, c, value_of)
 
         if held is None:
             rule = "surface" if c in self.reached else "coverage"
@@ -466,7 +484,7 @@ class _Encoder:
             if same != "true" and reassembled != "false":
                 argument = held.argument if surface != VALUE else cells
                 same = disj([same, conj([reassembled, self.lanes(held, argument)])])
-            need(self.obligation(), "the value is the reference's", same)
+            need(self.obligation(), "the value is the reference's", same, surface)
 
     def obligation(self) -> str:
         """The rule that a wrong value breaks: the obligation that the contract's facts chose."""
@@ -554,13 +572,13 @@ class _Encoder:
             if members in listed:
                 continue
             listed.add(members)
-            present = [p for p in sorted(members, key=number.__getitem__)]
+            present = sorted(members, key=number.__getitem__)
             same: list[str] = []
             classes = [p for p in present if f"class_{number[p]}" in used]
-            for p, q in zip(classes, classes[1:], strict=False):
+            for p, q in pairwise(classes):
                 same.append(f"(= class_{number[p]} class_{number[q]})")
             valued = [p for p in present if p in self.valued]
-            for p, q in zip(valued, valued[1:], strict=False):
+            for p, q in pairwise(valued):
                 same += [f"(= v{number[p]}_{k} v{number[q]}_{k})" for k in self.cells]
             fact(f"replica_classes of {json.dumps(present[0])}", same)
         if ob.reduced is not None and ob.operator is not None:
@@ -589,19 +607,16 @@ class _Encoder:
         )
         return {name: tuple(formulas) for name, formulas in facts.items()}
 
-    def model(self) -> Model:
+    def identity(self) -> None:
         ob, plan = self.ob, self.plan
-        self.need(
-            "identity", "the plan names its contract", plan.contract == ob.contract.name, None, None
-        )
-        self.need(
-            "identity",
-            "the plan carries the contract's tag",
-            plan.tag == ob.contract.tag,
-            None,
-            None,
-        )
-        for i, op in enumerate(plan.ops):
+        named, tagged = plan.contract == ob.contract.name, plan.tag == ob.contract.tag
+        self.need("identity", "the plan names its contract", named)
+        self.need("identity", "the plan carries the contract's tag", tagged)
+
+    def model(self) -> Model:
+        ob = self.ob
+        self.identity()
+        for i, op in enumerate(self.plan.ops):
             self.run(i, op)
         reduced = None
         if ob.reduced is not None and ob.operator is not None:
@@ -617,15 +632,16 @@ class _Encoder:
         if "outstanding" in self.constants and ob.reduced is None:
             body.append("(assert (not outstanding))")
         body += self.lines
-        open_conditions = [c for c in self.conditions if c.formula != "true"]
-        for i, condition in enumerate(open_conditions):
+        for i, condition in enumerate(self.conditions):
             where = json.dumps([condition.rule, condition.op, condition.endpoint])
             body.append(f"(declare-const ok_{i} Bool) ; {where}")
             body.append(f"(assert (= ok_{i} {condition.formula}))")
-        claims = [f"(not ok_{i})" for i in range(len(open_conditions))]
-        body.append(f"(assert {disj(claims)})")
+        claim = disj([f"(not ok_{i})" for i in range(len(self.conditions))])
+        body.append(f"(assert {claim})")
         logic = "QF_UFNIA" if self.nonlinear else "QF_UFLIA"
         return Model(
-            conditions=tuple(open_conditions),
+            conditions=tuple(self.conditions),
             script=Script(logic=logic, body=tuple(body), facts=facts),
+            spans=tuple(self.spans),
+            tensors={p: tuple(self.tensor(p)) for p in sorted(self.valued)},
         )

@@ -19,12 +19,15 @@ from sembridge.verdict import Verdict, Violation
 class Proof(Struct, frozen=True, kw_only=True):
     """A verdict by proof.
 
-    ``facts`` are those that a legal plan's proof needs, none of them to spare; None where the
-    budget ended before they were found. ``reason`` says why a verdict is unknown.
+    ``broken`` are an illegal plan's conditions that some choice of values breaks, ``violations``
+    the same in the checker's terms (or why the contract is rejected). ``facts`` are those that a
+    legal plan's proof needs, none of them to spare; None where the budget ended before they were
+    found. ``reason`` says why a verdict is unknown.
     """
 
     verdict: Verdict
     violations: tuple[Violation, ...] = ()
+    broken: tuple[Condition, ...] = ()
     facts: tuple[str, ...] | None = None
     reason: str = ""
 
@@ -77,6 +80,7 @@ def prove_valid(
     broken = _broken(model, outcome.constants, rlimit if explain else 0)
     return Proof(
         verdict=Verdict.ILLEGAL,
+        broken=tuple(broken),
         violations=tuple(
             [
                 Violation(rule=c.rule, op=c.op, endpoint=c.endpoint, message=f"not so: {c.says}")
