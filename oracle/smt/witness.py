@@ -9,7 +9,6 @@ from a replica that owns nothing, breaks a rule and no tensor. Its witness says 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import product
 from random import Random
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from oracle.shrink import shrink
 from oracle.smt import solver
 from oracle.smt.model import Condition, TooLarge, encode
 from oracle.smt.prove import prove, prove_valid
@@ -24,9 +24,8 @@ from oracle.smt.solver import Answer
 from sembridge import io
 from sembridge.contract import Contract
 from sembridge.errors import BadInput
-from sembridge.layout import elements_of
 from sembridge.obligations import Obligations, resolve, resolve_valid, validate
-from sembridge.plan import VALUE, AllGather, AnyOp, Broadcast, Plan, Project, Reduce, Send
+from sembridge.plan import VALUE, Plan, Project
 from sembridge.reference import Fault, Machine, expected_value, numpy_dtype, observe
 from sembridge.verdict import Verdict
 
@@ -170,7 +169,7 @@ def _rejected(contract: Contract) -> Shows:
 
 
 def find_witness(
-    contract: Contract, plan: Plan, *, rlimit: int = solver.RLIMIT, shrink: bool = True
+    contract: Contract, plan: Plan, *, rlimit: int = solver.RLIMIT, shrink_it: bool = True
 ) -> Witness | None:
     """A counterexample to the legality of ``plan``; None where it is not illegal.
 
@@ -183,9 +182,29 @@ def find_witness(
     if not proof.broken:
         return Witness(contract=contract, plan=plan, tensors={}, shows=_rejected(contract))
     goal = _first(proof.broken)
-    if shrink:
-        contract, plan, goal = shrunk(contract, plan, goal, rlimit=rlimit)
+    if shrink_it:
+        contract, plan, goal = _shrunk(contract, plan, goal, rlimit)
     return _concrete(resolve_valid(contract), plan, goal, rlimit)
+
+
+def _shrunk(
+    contract: Contract, plan: Plan, goal: Condition, rlimit: int
+) -> tuple[Contract, Plan, Condition]:
+    """The smallest pair that breaks the same rule in the same way."""
+    found = goal
+
+    def breaks(contract: Contract, plan: Plan) -> bool:
+        nonlocal found
+        for c in prove_valid(resolve(contract), plan, rlimit=rlimit).broken:
+            same = (c.rule, c.value_of) == (goal.rule, goal.value_of)
+            if same and (c.op is None) == (goal.op is None):
+                found = c
+                return True
+        return False
+
+    columns = 1 if goal.value_of in (None, VALUE) else 2
+    smaller = shrink(contract, plan, breaks, columns=columns)
+    return (*smaller, found)
 
 
 def _first(broken: tuple[Condition, ...]) -> Condition:
@@ -257,112 +276,3 @@ def _solved(ob: Obligations, plan: Plan, goal: Condition, rlimit: int) -> Tensor
         )
         for p, cells in model.tensors.items()
     }
-
-
-# Shrinking ---------------------------------------------------------------------------------------
-
-
-def shrunk(
-    contract: Contract, plan: Plan, goal: Condition, *, rlimit: int = solver.RLIMIT
-) -> tuple[Contract, Plan, Condition]:
-    """The smallest pair found that breaks the same rule in the same way.
-
-    One greedy walk, repeated until nothing goes: each op, each consumer, each producer, then the
-    fewest elements. A contract that fails validation is no candidate.
-    """
-    going = True
-    while going:
-        going = False
-        for smaller in _smaller(contract, plan, projected=goal.value_of not in (None, VALUE)):
-            found = _breaks(*smaller, goal, rlimit)
-            if found is not None:
-                (contract, plan), goal, going = smaller, found, True
-                break
-    return contract, plan, goal
-
-
-def _breaks(contract: Contract, plan: Plan, goal: Condition, rlimit: int) -> Condition | None:
-    try:
-        ob = resolve(contract)
-    except BadInput:
-        return None
-    if validate(ob):
-        return None
-    for c in prove_valid(ob, plan, rlimit=rlimit).broken:
-        if (c.rule, c.value_of) == (goal.rule, goal.value_of) and (c.op is None) == (
-            goal.op is None
-        ):
-            return c
-    return None
-
-
-def _smaller(
-    contract: Contract, plan: Plan, *, projected: bool
-) -> Iterator[tuple[Contract, Plan]]:
-    for i in range(len(plan.ops)):
-        ops = plan.ops[:i] + plan.ops[i + 1 :]
-        yield contract, msgspec.structs.replace(plan, ops=ops)
-    for c in contract.consumers:
-        rest = tuple([x for x in contract.consumers if x is not c])
-        yield msgspec.structs.replace(contract, consumers=rest), _without(plan, c.id)
-    for p in contract.producers:
-        yield _without_producer(contract, p.id), _without(plan, p.id)
-    value = contract.value
-    columns = value.shape[-1] if value.shape else 1
-    least = 2 if projected else 1  # with one column a projection has nothing to choose
-    shapes = {(n,) for n in range(least, 9)} | set(product((1, 2), range(least, 5)))
-    for shape in sorted(shapes, key=lambda s: (elements_of(s), len(s))):
-        if elements_of(shape) >= elements_of(value.shape):
-            break
-        padding = 0 if value.valid_last is None else columns - value.valid_last
-        valid = None if value.valid_last is None else max(0, shape[-1] - padding)
-        smaller = msgspec.structs.replace(value, shape=shape, valid_last=valid)
-        yield msgspec.structs.replace(contract, value=smaller), plan
-
-
-def _without_producer(contract: Contract, name: str) -> Contract:
-    """The contract without a producer, consumers that map to it included, facts kept in step."""
-    facts, replace = contract.facts, msgspec.structs.replace
-    classes, owner, reduction = facts.replica_classes, facts.owner, facts.reduction
-    if classes is not None:
-        kept = [tuple([p for p in members if p != name]) for members in classes.value]
-        classes = replace(classes, value=tuple([m for m in kept if m]))
-    if owner is not None:
-        owner = replace(owner, value=tuple([p for p in owner.value if p != name]))
-    if reduction is not None:
-        sources = tuple([p for p in reduction.value.sources if p != name])
-        reduction = replace(reduction, value=replace(reduction.value, sources=sources))
-    return replace(
-        contract,
-        producers=tuple([p for p in contract.producers if p.id != name]),
-        consumers=tuple([c for c in contract.consumers if c.source != name]),
-        facts=replace(facts, replica_classes=classes, owner=owner, reduction=reduction),
-    )
-
-
-def _without(plan: Plan, name: str) -> Plan:
-    """The plan with every mention of an endpoint taken out, and ops that are left empty."""
-
-    def rest(names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple([x for x in names if x != name])
-
-    ops: list[AnyOp] = []
-    for op in plan.ops:
-        match op:
-            case Send(src=src, dst=dst) if name not in (src, dst):
-                ops.append(op)
-            case Project(at=at) if at != name:
-                ops.append(op)
-            case Broadcast(src=src, dsts=dsts) if src != name and (not dsts or rest(dsts)):
-                ops.append(msgspec.structs.replace(op, dsts=rest(dsts)))
-            case AllGather(members=members) if not members or rest(members):
-                ops.append(msgspec.structs.replace(op, members=rest(members)))
-            case Reduce(sources=sources, targets=targets) if rest(sources) and (
-                not targets or rest(targets)
-            ):
-                ops.append(
-                    msgspec.structs.replace(op, sources=rest(sources), targets=rest(targets))
-                )
-            case _:
-                pass
-    return msgspec.structs.replace(plan, ops=tuple(ops))

@@ -1,0 +1,224 @@
+"""Commands of the provers: prove a plan or the theorem, replay a witness, compare the judges."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from experiments.judges import SOURCES, case_pairs
+from oracle.judges import SANE, Agreement, compare
+from oracle.samples import draw_pairs
+from oracle.smt import solver
+from oracle.smt.prove import prove as prove_plan
+from oracle.smt.witness import Witness, decode_witness, find_witness
+from oracle.smt.witness import replay as replay_witness
+from sembridge import io
+from sembridge.cli.console import (
+    EXIT,
+    Json,
+    Quiet,
+    emit,
+    out,
+    progress,
+    table,
+    where,
+)
+from sembridge.cli.models import make_folder
+from sembridge.errors import BadInput
+from sembridge.footprint import footprint_of
+from sembridge.obligations import resolve
+from sembridge.verdict import Verdict
+
+Dump = Annotated[
+    Path | None, typer.Option("--dump-smt", help="Write the solver's questions here as SMT-LIB.")
+]
+Budget = Annotated[int, typer.Option(min=1, help="Budget of each question, in z3's rlimit units.")]
+
+
+def prove(
+    contract: Annotated[Path | None, typer.Argument(metavar="CONTRACT")] = None,
+    plan: Annotated[Path | None, typer.Argument(metavar="PLAN")] = None,
+    theorem: Annotated[
+        bool, typer.Option("--theorem", help="Prove the soundness theorem for all sizes instead.")
+    ] = False,
+    dump_smt: Dump = None,
+    witness: Annotated[
+        Path | None, typer.Option(help="Write the counterexample to an illegal plan here.")
+    ] = None,
+    rlimit: Budget = solver.RLIMIT,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Prove a plan legal by an SMT solver, or show a counterexample.
+
+    A legal plan's proof names the facts that it needs. An illegal plan's counterexample is
+    shrunk, concrete, and replays with `sembridge replay`.
+
+    Exit 0 legal, 1 illegal, 2 bad input, 3 unknown within the budget.
+
+    Examples: `sembridge prove edge.json plan.json` ·
+    `sembridge prove edge.json plan.json --json --witness found.json` ·
+    `sembridge prove --theorem --dump-smt smt/`
+    """
+    if dump_smt is not None:
+        make_folder(dump_smt)
+    if theorem:
+        if contract is not None:
+            raise BadInput("--theorem is about every contract and plan: name none")
+        _theorem(dump_smt, as_json, quiet)
+    if contract is None or plan is None:
+        raise BadInput("a contract and a plan are needed, or --theorem")
+    read, ops = io.read_contract(contract), io.read_plan(plan)
+    proof = prove_plan(read, ops, rlimit=rlimit, dump=dump_smt)
+    found = find_witness(read, ops, rlimit=rlimit) if proof.verdict is Verdict.ILLEGAL else None
+    if witness is not None and found is not None:
+        io.write(witness, io.encode(found))
+    if as_json:
+        emit(
+            {
+                "verdict": proof.verdict,
+                "footprint": footprint_of(resolve(read), ops.ops),
+                "violations": proof.violations,
+                "facts": proof.facts,
+                "counterexample": found,
+                "reason": proof.reason or None,
+                "solver": solver.version(),
+            }
+        )
+    elif not quiet:
+        out.print(f"[bold]{proof.verdict}[/] ({solver.version()})")
+        if proof.facts is not None:
+            out.print(f"  by: {', '.join(proof.facts) or 'no fact at all'}", markup=False)
+        for v in proof.violations:
+            out.print(f"  {v.rule}{where(v)}: {v.message}", markup=False)
+        if proof.reason:
+            out.print(f"  {proof.reason}", markup=False)
+        if found is not None:
+            out.print(_in_words(found), markup=False)
+    raise typer.Exit(EXIT[proof.verdict])
+
+
+def _in_words(witness: Witness) -> str:
+    shows, size = witness.shows, len(witness.plan.ops)
+    head = f"  counterexample with {size} {'op' if size == 1 else 'ops'}: "
+    at = "" if shows.op is None else f"op {shows.op + 1}: "
+    match shows.kind:
+        case "difference":
+            return (
+                f"{head}{shows.endpoint} observes {shows.surface} {list(shows.observed or ())}, "
+                f"the reference gives {list(shows.expected or ())}"
+            )
+        case "missing":
+            return f"{head}{shows.endpoint} ends without {shows.surface}"
+        case "fault":
+            return f"{head}{at}{shows.says}"
+        case "condition":
+            return f"{head}{at}runs, and breaks {shows.rule}: {shows.says}"
+        case "rejected":
+            return f"  the contract is rejected: {shows.says}"
+
+
+def _theorem(dump: Path | None, as_json: bool, quiet: bool) -> None:
+    raise BadInput("not here yet")
+
+
+def replay(
+    witness: Annotated[Path, typer.Argument(metavar="WITNESS", help="Witness file.")],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a counterexample through the executable reference and compare with what it claims.
+
+    Exit 0 where the run shows what the witness says, 1 where it does not, 2 on bad input.
+    Example: `sembridge replay found.json`
+    """
+    try:
+        read = decode_witness(io.read_bytes(witness))
+    except BadInput as error:
+        raise error.within(error.file or str(witness)) from None
+    found = replay_witness(read)
+    if as_json:
+        emit(found)
+    elif not quiet:
+        out.print("confirmed" if found.confirmed else "not confirmed", style="bold")
+        shown = Witness(
+            contract=read.contract, plan=read.plan, tensors=read.tensors, shows=found.shows
+        )
+        for name, tensor in read.tensors.items():
+            out.print(f"  {name} holds {list(tensor)}", markup=False)
+        out.print(_in_words(shown), markup=False)
+    raise typer.Exit(0 if found.confirmed else 1)
+
+
+def judges(
+    matrix: Annotated[bool, typer.Option("--matrix", help="The 72 cases.")] = False,
+    edges: Annotated[bool, typer.Option("--edges", help="The 13 real edges.")] = False,
+    family: Annotated[
+        bool, typer.Option("--family", help="Every short op sequence of small contracts.")
+    ] = False,
+    cases: Annotated[
+        Path | None, typer.Option(help="A folder of cases (contract.json, plan.json).")
+    ] = None,
+    random: Annotated[int, typer.Option(min=0, help="So many random pairs.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random pairs.")] = 0,
+    judge: Annotated[
+        list[str] | None,
+        typer.Option(help="Judges to compare (repeat the option); all sane ones by default."),
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Put the same contracts and plans before every judge, and show where they disagree.
+
+    `accept-all` and `reject-all` are judges that are wrong on purpose: comparing one with the
+    checker must find disagreements.
+
+    Exit 0 where they agree, 1 where they do not, 2 on bad input.
+
+    Examples: `sembridge judges --matrix --edges` · `sembridge judges --random 10000` ·
+    `sembridge judges --matrix --judge checker --judge accept-all`
+    """
+    chosen: dict[str, Any] = {
+        name: SOURCES[name]()
+        for name, wanted in (("matrix", matrix), ("edges", edges), ("family", family))
+        if wanted
+    }
+    if cases is not None:
+        chosen["cases"] = case_pairs(cases)
+    if random or not chosen:
+        chosen["random"] = draw_pairs(seed, random or 1000)
+    found: dict[str, Agreement] = {}
+    started = time.perf_counter()
+    with progress(quiet or as_json) as report:
+        for name, pairs in chosen.items():
+            tick = None if report is None else (lambda n, of=name: report(n, None, of))
+            found[name] = compare(pairs, tuple(judge or SANE), progress=tick)
+    seconds = round(time.perf_counter() - started, 3)
+    if as_json:
+        emit({"agreement": found, "solver": solver.version(), "volatile": {"seconds": seconds}})
+    else:
+        _print(found, quiet)
+    raise typer.Exit(1 if any(a.disagreements for a in found.values()) else 0)
+
+
+def _print(found: dict[str, Agreement], quiet: bool) -> None:
+    columns = ("pairs from", *next(iter(found.values())).judges, "count")
+    rows = [(name, *o, n) for name, a in found.items() for o, n in a.opinions]
+    if not quiet:
+        out.print(table("Opinions", columns, rows))
+    for name, a in found.items():
+        out.print(f"{name}: {a.disagreements} disagreements in {a.pairs} pairs")
+        for d in a.shown:
+            said = ", ".join(f"{judge} says {opinion}" for judge, opinion in d.opinions.items())
+            out.print(said, markup=False)
+            out.print(io.encode(d.contract).decode(), markup=False)
+            out.print(io.encode(d.plan).decode(), markup=False)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (prove, replay, judges):
+        app.command()(command)
