@@ -366,7 +366,7 @@ class _Encoder:
             return
         whole = Held(
             cells={k: held.cells[k] for held in members for k in held.cells},
-            complete=conj(sorted({held.complete for held in members})),
+            complete=conj(sorted({held.complete for held in members if held.cells})),
             sources=frozenset().union(*[held.sources for held in members]),
             issuers=frozenset().union(*[held.issuers for held in members]),
             argument=next((held.argument for held in members if held.cells), ()),
