@@ -34,6 +34,7 @@ def confirm(question: str, *, proof: bool = True) -> Answer:
     tm = cvc5.TermManager()
     solver = cvc5.Solver(tm)
     solver.setOption("rlimit", str(RESOURCES))
+    solver.setOption("enum-inst", "true")
     if proof:
         solver.setOption("produce-proofs", "true")
         solver.setOption("check-proofs", "true")

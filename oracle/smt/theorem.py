@@ -908,6 +908,58 @@ def _crossing() -> Lemma:
     )
 
 
+@lemma
+def _crossing_of_a_result() -> Lemma:
+    return Lemma(
+        name="crossing of a result",
+        says="where such an endpoint holds a result, the result has crossed or the whole value has",
+        given=(
+            "(declare-fun held (Endpoint Element) Bool)",
+            "(declare-fun r-has (Endpoint) Bool)",
+            "(declare-fun crossed (Element) Bool)",
+            "(declare-const r-crossed Bool)",
+            "(declare-const remote Domain)",
+            "(declare-fun arrives (Endpoint) Bool)",
+            "(declare-fun projects (Endpoint) Bool)",
+            "(declare-fun root (Endpoint) Endpoint)",
+            "(declare-const is-send Bool)",
+            "(assert (forall ((x Endpoint) (i Element))"
+            " (=> (and (held x i) (= (domain x) remote)) (crossed i))))",
+            "(declare-const all-crossed Bool)",
+            "(assert (= all-crossed (forall ((i Element)) (crossed i))))",
+            "(assert (forall ((x Endpoint)) (=> (and (r-has x) (= (domain x) remote))"
+            " (or r-crossed all-crossed))))",
+            "(define-fun r-has+ ((x Endpoint)) Bool (or (r-has x) (arrives x) (projects x)))",
+            "(define-fun r-crossed+ () Bool (or r-crossed (and is-send"
+            " (exists ((x Endpoint)) (and (arrives x) (= (domain x) remote))))))",
+        ),
+        guards=(
+            _guard(
+                "what arrives was held by the root",
+                "availability:sender_holds_what_it_sends",
+                "availability:root_holds_what_it_broadcasts",
+                "availability:every_member_holds_slices",
+                formula="(forall ((x Endpoint)) (=> (arrives x) (r-has (root x))))",
+            ),
+            _guard(
+                "what is no send stays inside its domain",
+                "locality:broadcast_stays_inside",
+                "locality:gather_stays_inside",
+                formula="(forall ((x Endpoint)) (=> (arrives x) (or is-send "
+                + guards.inside(_term("domain", "x"), Term("(domain (root x))")).text
+                + ")))",
+            ),
+            _guard(
+                "a projection reads the whole value",
+                "projection:projection_reads_the_whole",
+                formula="(forall ((x Endpoint) (i Element)) (=> (projects x) (held x i)))",
+            ),
+        ),
+        goal="(forall ((x Endpoint)) (=> (and (r-has+ x) (= (domain x) remote))"
+        " (or r-crossed+ all-crossed)))",
+    )
+
+
 # Proving -----------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,12 @@ from experiments.judges import SOURCES, case_pairs
 from oracle.judges import SANE, Agreement, compare
 from oracle.samples import draw_pairs
 from oracle.smt import solver
+from oracle.smt.model import encode
+from oracle.smt.projections import Exact, prove_exact
 from oracle.smt.prove import prove as prove_plan
+from oracle.smt.second import confirm as confirm_question
+from oracle.smt.solver import Answer
+from oracle.smt.theorem import ASSUMPTIONS, Proved, lemmas, prove_theorem, questions
 from oracle.smt.witness import Witness, decode_witness, find_witness
 from oracle.smt.witness import replay as replay_witness
 from sembridge import io
@@ -21,15 +26,18 @@ from sembridge.cli.console import (
     Json,
     Quiet,
     emit,
+    err,
     out,
     progress,
     table,
     where,
 )
 from sembridge.cli.models import make_folder
+from sembridge.contract import Contract
 from sembridge.errors import BadInput
 from sembridge.footprint import footprint_of
-from sembridge.obligations import resolve
+from sembridge.obligations import resolve, validate
+from sembridge.plan import Plan
 from sembridge.verdict import Verdict
 
 Dump = Annotated[
@@ -43,6 +51,9 @@ def prove(
     plan: Annotated[Path | None, typer.Argument(metavar="PLAN")] = None,
     theorem: Annotated[
         bool, typer.Option("--theorem", help="Prove the soundness theorem for all sizes instead.")
+    ] = False,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="Ask cvc5 too, and have it check its proofs.")
     ] = False,
     dump_smt: Dump = None,
     witness: Annotated[
@@ -68,11 +79,13 @@ def prove(
     if theorem:
         if contract is not None:
             raise BadInput("--theorem is about every contract and plan: name none")
-        _theorem(dump_smt, as_json, quiet)
+        _theorem(dump_smt, confirm, rlimit, as_json, quiet)
     if contract is None or plan is None:
         raise BadInput("a contract and a plan are needed, or --theorem")
     read, ops = io.read_contract(contract), io.read_plan(plan)
     proof = prove_plan(read, ops, rlimit=rlimit, dump=dump_smt)
+    if confirm:
+        _confirm(read, ops, proof.verdict)
     found = find_witness(read, ops, rlimit=rlimit) if proof.verdict is Verdict.ILLEGAL else None
     if witness is not None and found is not None:
         io.write(witness, io.encode(found))
@@ -101,6 +114,21 @@ def prove(
     raise typer.Exit(EXIT[proof.verdict])
 
 
+def _confirm(contract: Contract, plan: Plan, verdict: Verdict) -> None:
+    """Have cvc5 answer the same question.
+
+    Raises:
+        BadInput: its answer is the other one.
+    """
+    ob = resolve(contract)
+    if validate(ob) or verdict is Verdict.UNKNOWN:
+        return
+    answer = confirm_question(solver.smtlib(encode(ob, plan).script))
+    err.print(f"cvc5 answers {answer}")
+    if answer is (Answer.SAT if verdict is Verdict.LEGAL else Answer.UNSAT):
+        raise BadInput(f"the solvers disagree: {verdict} by {solver.version()}, {answer} by cvc5")
+
+
 def _in_words(witness: Witness) -> str:
     shows, size = witness.shows, len(witness.plan.ops)
     head = f"  counterexample with {size} {'op' if size == 1 else 'ops'}: "
@@ -121,8 +149,53 @@ def _in_words(witness: Witness) -> str:
             return f"  the contract is rejected: {shows.says}"
 
 
-def _theorem(dump: Path | None, as_json: bool, quiet: bool) -> None:
-    raise BadInput("not here yet")
+def _theorem(dump: Path | None, confirm: bool, rlimit: int, as_json: bool, quiet: bool) -> None:
+    asked = questions(lemmas())
+    if dump is not None:
+        for name, question in asked.items():
+            io.write(dump / name, question.encode())
+    found = list(prove_theorem(rlimit=rlimit))
+    exact = list(prove_exact(rlimit=rlimit))
+    second = (
+        {name: confirm_question(question) for name, question in asked.items()} if confirm else {}
+    )
+    answers = [*(p.holds for p in found), *(e.answer for e in exact), *second.values()]
+    stands = all(p.stands for p in found) and all(a is Answer.UNSAT for a in answers)
+    unknown = not stands and Answer.SAT not in answers and Answer.UNKNOWN in answers
+    if as_json:
+        emit(
+            {
+                "theorem": "proved" if stands else "unknown" if unknown else "fails",
+                "assumptions": ASSUMPTIONS,
+                "lemmas": found,
+                "projections": exact,
+                "confirmed": second,
+                "solver": solver.version(),
+            }
+        )
+    elif not quiet:
+        _print_theorem(found, exact, second)
+        out.print("proved" if stands else "unknown" if unknown else "fails", style="bold")
+    raise typer.Exit(0 if stands else 3 if unknown else 1)
+
+
+def _print_theorem(found: list[Proved], exact: list[Exact], second: dict[str, Answer]) -> None:
+    out.print("Assumed:")
+    for assumption in ASSUMPTIONS:
+        out.print(f"  - {assumption}", markup=False)
+    out.print(f"Lemmas, for any number of endpoints, elements and ops ({solver.version()}):")
+    for p in found:
+        out.print(f"  {'holds' if p.stands else 'FAILS':<6} {p.name}: {p.says}", markup=False)
+        for guard, answer in p.without.items():
+            word = "implied by the others" if answer is Answer.UNSAT else "needed"
+            out.print(f"         {word if answer is not Answer.UNKNOWN else answer}: {guard}")
+    out.print("Projections, bit for bit:")
+    for name in dict.fromkeys(e.lemma for e in exact):
+        formats = ", ".join(f"{e.dtype} {e.answer}" for e in exact if e.lemma == name)
+        out.print(f"  {name}: the negation is {formats}", markup=False)
+    if second:
+        agreed = sum(a is Answer.UNSAT for a in second.values())
+        out.print(f"cvc5 proves {agreed} of {len(second)} lemmas, and checks its proofs")
 
 
 def replay(
