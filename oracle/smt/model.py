@@ -52,7 +52,7 @@ MAX_TERMS = 200_000
 """Bound on the formula's size, estimated before it is built."""
 
 
-class TooLarge(Exception):  # noqa: N818  (a bound, not a fault)
+class TooLarge(Exception):
     """The formula would pass ``MAX_TERMS``."""
 
 

@@ -28,7 +28,8 @@ from msgspec import Struct
 from oracle.smt import solver
 from oracle.smt.model import conj
 from oracle.smt.solver import Answer, Script
-from sembridge import guards
+from sembridge import guards, rules
+from sembridge.rules import Rule
 
 ASSUMPTIONS: tuple[str, ...] = (
     "Graph and runtime facts are true: producers of one class hold equal values, the reduction's "
@@ -188,7 +189,7 @@ class Guard(Struct, frozen=True, kw_only=True):
     """One condition of the checker: which of its rules, and what it says in this lemma."""
 
     name: str
-    rules: tuple[str, ...]
+    rules: tuple[Rule, ...]
     formula: str
 
 
@@ -244,9 +245,9 @@ def _each(members: str, formula: Term) -> str:
     return f"(forall ((x Endpoint)) (=> ({members} x) {formula.text}))"
 
 
-def _guard(name: str, *rules: str, formula: Term | str) -> Guard:
+def _guard(name: str, *of: Rule, formula: Term | str) -> Guard:
     return Guard(
-        name=name, rules=rules, formula=formula.text if isinstance(formula, Term) else formula
+        name=name, rules=of, formula=formula.text if isinstance(formula, Term) else formula
     )
 
 
@@ -304,6 +305,16 @@ def _delivered_result(to: str, trusted: str) -> list[str]:
     )
 
 
+TYPED: tuple[Rule, ...] = (
+    rules.SEND_ENDS,
+    rules.BROADCAST_ENDS,
+    rules.PROJECT_AT,
+    rules.REDUCE_ENDS,
+    rules.GATHER_ENDS,
+)
+"""Rules that the sorts express: here an op can name nothing but endpoints of the contract."""
+
+
 LEMMAS: list[Callable[[], Lemma]] = []
 """The theorem's lemmas. To add one, add one decorated function."""
 
@@ -357,17 +368,17 @@ def _send_value() -> Lemma:
         guards=(
             _guard(
                 "it crosses domains",
-                "locality:send_crosses_domains",
+                rules.SEND_CROSSES,
                 formula=guards.crosses(_term("domain", "s"), _term("domain", "d")),
             ),
             _guard(
                 "the sender holds the slice",
-                "availability:sender_holds_what_it_sends",
+                rules.SENDER_HOLDS,
                 formula="(forall ((i Element)) (=> (slice i) (held s i)))",
             ),
             _guard(
                 "the receiver lacks the slice",
-                "redelivery:receiver_lacks_what_is_sent",
+                rules.SEND_ONCE,
                 formula="(and (=> (has d) (slice e))"
                 " (forall ((i Element)) (not (and (slice i) (held d i)))))",
             ),
@@ -394,17 +405,17 @@ def _broadcast_value() -> Lemma:
         guards=(
             _guard(
                 "it stays inside one domain",
-                "locality:broadcast_stays_inside",
+                rules.BROADCAST_INSIDE,
                 formula=_each("to", guards.inside(_term("domain", "x"), _term("domain", "s"))),
             ),
             _guard(
                 "the root holds something",
-                "availability:root_holds_what_it_broadcasts",
+                rules.ROOT_HOLDS,
                 formula="(has s)",
             ),
             _guard(
                 "the receivers lack it",
-                "redelivery:receivers_lack_what_is_broadcast",
+                rules.BROADCAST_ONCE,
                 formula="(forall ((x Endpoint) (i Element)) (=> (to x)"
                 " (and (=> (has x) (held s e)) (not (and (held s i) (held x i))))))",
             ),
@@ -449,22 +460,22 @@ def _gather_value() -> Lemma:
         guards=(
             _guard(
                 "it stays inside one domain",
-                "locality:gather_stays_inside",
+                rules.GATHER_INSIDE,
                 formula=_each("member", guards.inside(_term("domain", "x"), _term("domain", "s"))),
             ),
             _guard(
                 "every member holds something",
-                "availability:every_member_holds_slices",
+                rules.GATHER_READS,
                 formula="(forall ((x Endpoint)) (=> (member x) (has x)))",
             ),
             _guard(
                 "the slices make up the whole",
-                "availability:slices_make_up_the_whole",
+                rules.GATHER_WHOLE,
                 formula="(forall ((i Element)) (and (member (holder i)) (held (holder i) i)))",
             ),
             _guard(
                 "the slices are disjoint",
-                "availability:slices_make_up_the_whole",
+                rules.GATHER_WHOLE,
                 formula="(forall ((x Endpoint) (y Endpoint) (i Element)) (=> (and (member x)"
                 " (member y) (held x i) (held y i)) (= x y)))",
             ),
@@ -516,42 +527,42 @@ def _reduce() -> Lemma:
         guards=(
             _guard(
                 "it stays inside one domain",
-                "locality:reduce_stays_inside",
+                rules.REDUCE_INSIDE,
                 formula=f"(and {_each('from', inside)} {_each('to', inside)})",
             ),
             _guard(
                 "a reduction is outstanding",
-                "reduction:reduction_is_outstanding",
+                rules.REDUCE_OUTSTANDING,
                 formula="reduced",
             ),
             _guard(
                 "the operator is the registered one",
-                "reduction:operator_is_registered",
+                rules.REDUCE_OPERATOR,
                 formula=guards.registered(Term("by"), Term("operator")),
             ),
             _guard(
                 "the sources are the registered ones",
-                "reduction:sources_are_registered",
+                rules.REDUCE_SOURCES,
                 formula=guards.exactly(Names("(from-name n)"), Names("(summand n)")),
             ),
             _guard(
                 "each source is named once",
-                "reduction:sources_are_registered",
+                rules.REDUCE_SOURCES,
                 formula="once",
             ),
             _guard(
                 "every source holds its value",
-                "availability:every_source_holds_its_value",
+                rules.REDUCE_READS,
                 formula="(forall ((x Endpoint) (i Element)) (=> (from x) (held x i)))",
             ),
             _guard(
                 "every source is incomplete",
-                "reduction:sources_are_incomplete",
+                rules.REDUCE_INCOMPLETE,
                 formula=_each("from", guards.outstanding(_term("complete", "x"))),
             ),
             _guard(
                 "the targets lack the result",
-                "redelivery:targets_lack_the_result",
+                rules.REDUCE_ONCE,
                 formula="(forall ((x Endpoint)) (=> (and (to x) (has x)) (not (complete x))))",
             ),
         ),
@@ -591,27 +602,27 @@ def _project() -> Lemma:
         guards=(
             _guard(
                 "the value is there",
-                "availability:projected_value_is_there",
+                rules.PROJECT_READS,
                 formula="(has s)",
             ),
             _guard(
                 "the value is whole",
-                "projection:projection_reads_the_whole",
-                formula=guards.final(Term("whole"), Term("true")),
+                rules.PROJECT_WHOLE,
+                formula="whole",
             ),
             _guard(
                 "the value is complete",
-                "completion:projection_follows_completion",
-                formula=guards.final(Term("true"), _term("complete", "s")),
+                rules.PROJECT_COMPLETE,
+                formula="(complete s)",
             ),
             _guard(
                 "the projection is the registered one",
-                "projection:projection_is_registered",
+                rules.PROJECT_REGISTERED,
                 formula=guards.registered(Term("by"), Term("projection")),
             ),
             _guard(
                 "the result is not there yet",
-                "redelivery:result_is_not_there_yet",
+                rules.PROJECT_ONCE,
                 formula="(not (r-has s))",
             ),
         ),
@@ -637,22 +648,22 @@ def _send_result() -> Lemma:
         guards=(
             _guard(
                 "it crosses domains",
-                "locality:send_crosses_domains",
+                rules.SEND_CROSSES,
                 formula=guards.crosses(_term("domain", "s"), _term("domain", "d")),
             ),
             _guard(
                 "the sender holds it",
-                "availability:sender_holds_what_it_sends",
+                rules.SENDER_HOLDS,
                 formula="(r-has s)",
             ),
             _guard(
                 "it travels whole",
-                "availability:only_the_value_travels_in_slices",
+                rules.ONLY_VALUE_IN_SLICES,
                 formula="(not sliced)",
             ),
             _guard(
                 "the receiver lacks it",
-                "redelivery:receiver_lacks_what_is_sent",
+                rules.SEND_ONCE,
                 formula="(not (r-has d))",
             ),
         ),
@@ -677,17 +688,17 @@ def _broadcast_result() -> Lemma:
         guards=(
             _guard(
                 "it stays inside one domain",
-                "locality:broadcast_stays_inside",
+                rules.BROADCAST_INSIDE,
                 formula=_each("to", guards.inside(_term("domain", "x"), _term("domain", "s"))),
             ),
             _guard(
                 "the root holds it",
-                "availability:root_holds_what_it_broadcasts",
+                rules.ROOT_HOLDS,
                 formula="(r-has s)",
             ),
             _guard(
                 "the receivers lack it",
-                "redelivery:receivers_lack_what_is_broadcast",
+                rules.BROADCAST_ONCE,
                 formula="(forall ((x Endpoint)) (=> (to x) (not (r-has x))))",
             ),
         ),
@@ -714,17 +725,17 @@ def _gather_result() -> Lemma:
         guards=(
             _guard(
                 "it stays inside one domain",
-                "locality:gather_stays_inside",
+                rules.GATHER_INSIDE,
                 formula=_each("member", guards.inside(_term("domain", "x"), _term("domain", "s"))),
             ),
             _guard(
                 "every member holds it",
-                "availability:every_member_holds_slices",
+                rules.GATHER_READS,
                 formula="(forall ((x Endpoint)) (=> (member x) (r-has x)))",
             ),
             _guard(
                 "the members' results are disjoint",
-                "availability:slices_make_up_the_whole",
+                rules.GATHER_WHOLE,
                 formula="(forall ((x Endpoint) (y Endpoint)) (=> (and (member x) (member y)"
                 " (r-has x) (r-has y)) (= x y)))",
             ),
@@ -751,18 +762,18 @@ def _observed(state: str, value: str, held: str) -> tuple[list[str], list[Guard]
     found = [
         _guard(
             "an owner issued it",
-            "authority:decision_comes_from_its_owner",
+            rules.OWNED,
             formula=f"(=> authority {authority.text})",
         ),
         _guard(
             "it derives from every summand",
-            "provenance:completed_value_has_every_source",
+            rules.ALL_SOURCES,
             formula=f"(=> reduced {exact.text})",
         ),
         _guard(
             "lineage or reassembly admits its sources",
-            "substitution:stand_in_has_lineage",
-            "provenance:value_comes_from_the_mapped_producer",
+            rules.LINEAGE,
+            rules.MAPPED,
             formula=f"(or authority reduced {(reassembled | stands_in).text})",
         ),
     ]
@@ -798,12 +809,12 @@ def _observed_value() -> Lemma:
         guards=(
             _guard(
                 "it is whole",
-                "coverage:consumer_received_all_of_it",
+                rules.COVERED,
                 formula="(forall ((i Element)) (held c i))",
             ),
             _guard(
                 "it is complete",
-                "completion:consumer_holds_a_completed_value",
+                rules.COMPLETED,
                 formula="(complete c)",
             ),
             *found,
@@ -822,7 +833,7 @@ def _observed_result() -> Lemma:
         guards=(
             _guard(
                 "it holds the surface asked for",
-                "surface:consumer_holds_the_surface_asked_for",
+                rules.SURFACED,
                 formula="(r-has c)",
             ),
             *found,
@@ -847,12 +858,12 @@ def _identity() -> Lemma:
         guards=(
             _guard(
                 "the plan's tag is the contract's",
-                "identity:plan_carries_the_contracts_tag",
+                rules.TAGGED,
                 formula=same,
             ),
             _guard(
                 "the plan names the contract",
-                "identity:plan_names_its_contract",
+                rules.NAMED,
                 formula="named",
             ),
         ),
@@ -886,18 +897,18 @@ def _crossing() -> Lemma:
         guards=(
             _guard(
                 "what arrives was held by the root",
-                "availability:sender_holds_what_it_sends",
-                "availability:root_holds_what_it_broadcasts",
-                "availability:slices_make_up_the_whole",
-                "availability:every_source_holds_its_value",
+                rules.SENDER_HOLDS,
+                rules.ROOT_HOLDS,
+                rules.GATHER_WHOLE,
+                rules.REDUCE_READS,
                 formula="(forall ((x Endpoint) (i Element))"
                 " (=> (arrives x i) (held (root x i) i)))",
             ),
             _guard(
                 "what is no send stays inside its domain",
-                "locality:broadcast_stays_inside",
-                "locality:gather_stays_inside",
-                "locality:reduce_stays_inside",
+                rules.BROADCAST_INSIDE,
+                rules.GATHER_INSIDE,
+                rules.REDUCE_INSIDE,
                 formula="(forall ((x Endpoint) (i Element)) (=> (arrives x i) (or is-send "
                 + guards.inside(_term("domain", "x"), Term("(domain (root x i))")).text
                 + ")))",
@@ -936,22 +947,22 @@ def _crossing_of_a_result() -> Lemma:
         guards=(
             _guard(
                 "what arrives was held by the root",
-                "availability:sender_holds_what_it_sends",
-                "availability:root_holds_what_it_broadcasts",
-                "availability:every_member_holds_slices",
+                rules.SENDER_HOLDS,
+                rules.ROOT_HOLDS,
+                rules.GATHER_READS,
                 formula="(forall ((x Endpoint)) (=> (arrives x) (r-has (root x))))",
             ),
             _guard(
                 "what is no send stays inside its domain",
-                "locality:broadcast_stays_inside",
-                "locality:gather_stays_inside",
+                rules.BROADCAST_INSIDE,
+                rules.GATHER_INSIDE,
                 formula="(forall ((x Endpoint)) (=> (arrives x) (or is-send "
                 + guards.inside(_term("domain", "x"), Term("(domain (root x))")).text
                 + ")))",
             ),
             _guard(
                 "a projection reads the whole value",
-                "projection:projection_reads_the_whole",
+                rules.PROJECT_WHOLE,
                 formula="(forall ((x Endpoint) (i Element)) (=> (projects x) (held x i)))",
             ),
         ),
@@ -1008,7 +1019,7 @@ def prove_lemma(found: Lemma, *, rlimit: int = solver.RLIMIT) -> Proved:
         consistent=solver.decide(found.script(negated=False), rlimit=rlimit).answer,
         without=without,
         implied=found.implied,
-        rules=tuple(sorted({rule for g in found.guards for rule in g.rules})),
+        rules=tuple(sorted({rule.id for g in found.guards for rule in g.rules})),
     )
 
 
