@@ -34,10 +34,6 @@ def exactly(sources: Term, registered_sources: Term) -> Term:
     return sources == registered_sources
 
 
-def final(whole: Term, complete: Term) -> Term:
-    return whole & complete
-
-
 def issued_by_owner(issuers: Term, sources: Term, owners: Term, reduced: Term) -> Term:
     return (issuers <= owners) & (reduced | (sources <= owners))
 
