@@ -185,8 +185,8 @@ class _Encoder:
         return str(self.names.setdefault(name, len(self.names)))
 
     def define(self, term: str) -> str:
-        name = f"t{len(self.lines)}"
-        self.lines.append(f"(define-fun {name} () Int {term})")
+        name = self.constant(f"t{len(self.lines)}", "Int")
+        self.lines.append(f"(assert (= {name} {term}))")
         return name
 
     def tensor(self, producer: str) -> list[str]:

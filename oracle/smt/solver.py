@@ -73,9 +73,9 @@ def smtlib(script: Script, facts: Iterable[str] | None = None) -> str:
 
 def decide(script: Script, facts: Iterable[str] | None = None, *, rlimit: int = RLIMIT) -> Outcome:
     """Decide a question in a fresh solver, facts asserted as they are."""
-    solver = _solver(rlimit)
-    solver.from_string(smtlib(script, facts))
-    return _outcome(solver, solver.check())
+    question = smtlib(script, facts)
+    solver = _solver(question, rlimit)
+    return _outcome(solver, _check(solver))
 
 
 def core(script: Script, *, rlimit: int = RLIMIT) -> tuple[str, ...] | None:
@@ -90,28 +90,45 @@ def core(script: Script, *, rlimit: int = RLIMIT) -> tuple[str, ...] | None:
     for guard, name in zip(guards, names, strict=True):
         lines.append(f"(declare-const {guard} Bool)")
         lines += [f"(assert (=> {guard} {formula}))" for formula in script.facts[name]]
-    solver = _solver(rlimit)
+    solver = _solver("\n".join(lines), rlimit)
     solver.set("core.minimize", True)
-    solver.from_string("\n".join(lines))
-    literals = {guard: z3.Bool(guard) for guard in guards}
-    if solver.check(*literals.values()) != z3.unsat:
+    literals = {guard: z3.Bool(guard, solver.ctx) for guard in guards}
+    if _check(solver, *literals.values()) != z3.unsat:
         return None
     found = {str(literal) for literal in solver.unsat_core()}
     kept = [guard for guard in guards if guard in found]
     for guard in tuple(kept):
         rest = [literals[g] for g in kept if g != guard]
-        if solver.check(*rest) == z3.unsat:
+        if _check(solver, *rest) == z3.unsat:
             kept.remove(guard)
     used = tuple(name for guard, name in zip(guards, names, strict=True) if guard in kept)
     again = decide(script, used, rlimit=rlimit)
     return used if again.answer is Answer.UNSAT else None
 
 
-def _solver(rlimit: int) -> Any:
+DEFINITIONS = ("(define-fun", "(declare-datatypes")
+
+
+def _solver(question: str, rlimit: int) -> Any:
+    """A fresh solver that has read a question.
+
+    z3 keeps definitions in the context that they were read in, for whoever comes next: a
+    question with definitions gets a context of its own, which takes a millisecond.
+    """
     z3.set_param("memory_max_size", MEMORY_MB)
-    solver: Any = z3.SimpleSolver()
+    own = any(word in question for word in DEFINITIONS)
+    solver: Any = z3.SimpleSolver(ctx=z3.Context() if own else None)
     solver.set("rlimit", rlimit)
+    solver.from_string(question)
     return solver
+
+
+def _check(solver: Any, *assumptions: Any) -> Any:
+    """The solver's answer; one that it fails to give (out of memory, say) is unknown."""
+    try:
+        return solver.check(*assumptions)
+    except z3.Z3Exception:
+        return z3.unknown
 
 
 def _outcome(solver: Any, result: Any) -> Outcome:

@@ -1,0 +1,68 @@
+"""The judges agree, and judges that are wrong on purpose are caught."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from experiments.judges import edge_pairs, family_pairs, matrix_pairs, sanity
+from oracle.judges import clash, compare
+from oracle.samples import draw_pairs
+from sembridge.check import check
+from sembridge.errors import BadInput
+from sembridge.verdict import Verdict
+
+from .corpus import reducible_again
+
+
+def test_they_agree_on_the_matrix() -> None:
+    found = compare(matrix_pairs())
+    assert (found.disagreements, found.shown) == (0, ())
+    assert found.pairs == 72 * 10
+
+
+def test_they_agree_on_the_real_edges() -> None:
+    assert compare(itertools.islice(edge_pairs(), 0, None, 5)).disagreements == 0
+
+
+def test_they_agree_on_short_sequences() -> None:
+    assert compare(itertools.islice(family_pairs(), 0, None, 23)).disagreements == 0
+
+
+def test_they_agree_on_random_pairs_both_legal_and_illegal() -> None:
+    found = compare(draw_pairs(7, 800))
+    assert found.shown == ()
+    verdicts = {opinions[0]: 0 for opinions, _ in found.opinions}
+    for opinions, n in found.opinions:
+        verdicts[opinions[0]] += n
+    assert min(verdicts["legal"], verdicts["illegal"]) > 100
+
+
+def test_they_agree_on_the_doubled_sum() -> None:
+    assert compare([reducible_again()]).opinions == ((("illegal", "illegal", "differs"), 1),)
+
+
+def test_judges_that_are_wrong_on_purpose_are_caught() -> None:
+    pairs = list(itertools.islice(matrix_pairs(), 0, None, 7))
+    legal = sum(check(*pair).verdict is Verdict.LEGAL for pair in pairs)
+    assert 0 < legal < len(pairs)
+    assert sanity(pairs) == {"accept-all": len(pairs) - legal, "reject-all": legal}
+
+
+def test_a_disagreement_is_shown_on_a_smaller_pair() -> None:
+    pairs = [p for p in matrix_pairs() if check(*p).verdict is Verdict.ILLEGAL][-1:]
+    (shown,) = compare(pairs, ("checker", "accept-all")).shown
+    assert shown.opinions == {"checker": "illegal", "accept-all": "legal"}
+    assert len(shown.plan.ops) == 0
+
+
+@pytest.mark.parametrize("judges", [("checker",), ("checker", "nobody")])
+def test_a_comparison_needs_two_judges_that_exist(judges: tuple[str, ...]) -> None:
+    with pytest.raises(BadInput):
+        compare([], judges)
+
+
+def test_unknown_clashes_with_nothing() -> None:
+    assert not clash(["unknown", "legal", "equal"])
+    assert not clash(["unknown", "illegal", "differs"])
