@@ -20,7 +20,6 @@ from msgspec import Struct
 from oracle.smt import solver
 from oracle.smt.model import COMBINE, conj, disj
 from oracle.smt.solver import Answer, Outcome, Script
-from sembridge.footprint import Footprint, footprint_of
 from sembridge.layout import slice_bounds
 from sembridge.obligations import Obligations
 from sembridge.plan import (
@@ -58,12 +57,16 @@ class Bounds(Struct, frozen=True, kw_only=True):
     rlimit: int = 20 * solver.RLIMIT
 
 
+Cost = tuple[int, ...]
+"""The footprint's six components, in the order of equation 5."""
+
+
 class Found(Struct, frozen=True, kw_only=True):
-    """An answer, and the plan where there is one."""
+    """An answer, and where there is one the plan; its cost where that was asked for."""
 
     answer: Answer
     plan: Plan | None = None
-    footprint: Footprint | None = None
+    cost: Cost | None = None
 
 
 def accepted_and_wrong(ob: Obligations, bounds: Bounds, *, without: Iterable[str] = ()) -> Found:
@@ -83,8 +86,9 @@ def cheapest(ob: Obligations, bounds: Bounds) -> Found:
     while True:
         steps = _Steps(ob, bounds, values=False)
         steps.accepted()
-        if best is not None and best.footprint is not None:
-            steps.claim(steps.cheaper_than(best.footprint))
+        steps.priced()
+        if best is not None and best.cost is not None:
+            steps.claim(steps.cheaper_than(best.cost))
         found = steps.solve()
         if found.answer is Answer.SAT:
             best = found
@@ -93,7 +97,7 @@ def cheapest(ob: Obligations, bounds: Bounds) -> Found:
         elif found.answer is Answer.UNSAT:
             return best
         else:
-            return Found(answer=Answer.UNKNOWN, plan=best.plan, footprint=best.footprint)
+            return Found(answer=Answer.UNKNOWN, plan=best.plan, cost=best.cost)
 
 
 def _ite(choices: Iterable[tuple[str, str]], otherwise: str) -> str:
@@ -490,12 +494,16 @@ class _Steps:
             ops.append(f"(ite idle_{t} 0 1)")
         return tuple(_sum(c) for c in (cross, crossings, local, locals_, reductions, ops))
 
-    def cheaper_than(self, bound: Footprint) -> str:
+    def priced(self) -> None:
+        """Name the components of the cost."""
+        for n, cost in enumerate(self.costs()):
+            self.let(f"cost_{n}", cost, "Int")
+
+    def cheaper_than(self, bound: Cost) -> str:
         """Lexicographically less."""
         text = "false"
-        for n, (cost, limit) in reversed(list(enumerate(zip(self.costs(), bound, strict=True)))):
-            name = self.let(f"cost_{n}", cost, "Int")
-            text = f"(or (< {name} {limit}) (and (= {name} {limit}) {text}))"
+        for n, limit in reversed(list(enumerate(bound))):
+            text = f"(or (< cost_{n} {limit}) (and (= cost_{n} {limit}) {text}))"
         return text
 
     # Answers ----------------------------------------------------------------------------------
@@ -509,7 +517,8 @@ class _Steps:
         ops = tuple(self.read(outcome))
         contract = self.ob.contract
         plan = Plan(contract=contract.name, tag=contract.tag, ops=ops)
-        return Found(answer=Answer.SAT, plan=plan, footprint=footprint_of(self.ob, ops))
+        cost = [int(outcome.constants.get(f"cost_{n}", 0)) for n in range(6)]
+        return Found(answer=Answer.SAT, plan=plan, cost=None if self.values else tuple(cost))
 
     def read(self, outcome: Outcome) -> Iterator[AnyOp]:
         """The ops that a model chose."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -9,6 +12,7 @@ from oracle.smt import solver
 from oracle.smt.model import TooLarge, encode
 from oracle.smt.prove import prove
 from oracle.smt.solver import Answer
+from sembridge import io
 from sembridge.check import check
 from sembridge.contract import Consumer, Contract, DemandFact, Fact, Facts
 from sembridge.layout import Shard
@@ -18,6 +22,19 @@ from sembridge.plan import AllGather, Broadcast, Part, Plan, Project, Reduce, Se
 from sembridge.verdict import Verdict
 
 from .corpus import MATRIX, lanes, plan, reducible_again, sum_of, tokens
+
+CASES = sorted((Path(__file__).parents[1] / "cases").iterdir())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_case_is_proved_as_it_is_expected(case: Path) -> None:
+    contract, given = io.read_contract(case / "contract.json"), io.read_plan(case / "plan.json")
+    expected = json.loads((case / "expect.json").read_text())
+    found = prove(contract, given)
+    assert found.verdict == expected["verdict"] == check(contract, given).verdict
+    if found.verdict is Verdict.ILLEGAL:
+        rules = {v.rule for v in found.violations}
+        assert rules & {expected["rule"], *expected.get("also", ())}
 
 
 def one_class(k: int = 2, origin: str = "graph") -> Facts:

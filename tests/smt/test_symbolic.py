@@ -73,9 +73,10 @@ def test_the_lowered_plan_is_the_cheapest_that_the_solver_finds(name: str) -> No
     lowered, report = lower_valid(ob)
     found = cheapest(ob, Bounds(ops=len(lowered.ops) + 1, cells=2))
     assert found.answer is Answer.SAT
-    assert found.footprint == report.footprint
+    assert found.cost == tuple(report.footprint)
     assert found.plan is not None
-    assert check(contract, found.plan).verdict is Verdict.LEGAL
+    checked = check(contract, found.plan)
+    assert (checked.verdict, tuple(checked.footprint)) == (Verdict.LEGAL, found.cost)
     assert prove(contract, found.plan).verdict is Verdict.LEGAL
 
 
