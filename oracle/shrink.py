@@ -1,7 +1,9 @@
 """Shrinking a contract and a plan that show something to the smallest pair that still shows it.
 
-One greedy walk, repeated until nothing goes, in this order: each op, each consumer, each
-producer (with the consumers mapped to it), then the fewest elements.
+One greedy walk, repeated until nothing goes, in this order: runs of ops, runs of consumers
+(halves, quarters, down to single ones), each producer with the consumers mapped to it, then the
+fewest elements. The walk ends early once it has tried more than ``BUDGET`` ops and endpoints in
+all: what is left of a huge pair may be smaller still, and shows the same.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from sembridge.plan import AllGather, AnyOp, Broadcast, Plan, Project, Reduce, S
 
 Pair = tuple[Contract, Plan]
 
+BUDGET = 100_000
+
 
 def shrink(
     contract: Contract, plan: Plan, shows: Callable[[Contract, Plan], bool], *, columns: int = 1
@@ -28,14 +32,30 @@ def shrink(
     A contract that fails validation is no candidate. ``columns`` is the least length of the
     last axis: with one column a projection has nothing to choose.
     """
-    going = True
+    spent, going = 0, True
     while going:
         going = False
         for smaller in smaller_pairs(contract, plan, least=columns):
+            spent += _size(*smaller)
+            if spent > BUDGET:
+                return contract, plan
             if _valid(smaller[0]) and shows(*smaller):
                 (contract, plan), going = smaller, True
                 break
     return contract, plan
+
+
+def _size(contract: Contract, plan: Plan) -> int:
+    return len(contract.producers) + len(contract.consumers) + len(plan.ops)
+
+
+def _runs(length: int) -> Iterator[tuple[int, int]]:
+    """Runs to take out of a sequence: halves first, single items last."""
+    size = max(1, length // 2)
+    while size:
+        for start in range(0, length, size):
+            yield start, start + size
+        size //= 2
 
 
 def _valid(contract: Contract) -> bool:
@@ -47,14 +67,15 @@ def _valid(contract: Contract) -> bool:
 
 def smaller_pairs(contract: Contract, plan: Plan, *, least: int) -> Iterator[Pair]:
     """Every pair that is one step smaller."""
-    for i in range(len(plan.ops)):
-        ops = plan.ops[:i] + plan.ops[i + 1 :]
+    for start, stop in _runs(len(plan.ops)):
+        ops = plan.ops[:start] + plan.ops[stop:]
         yield contract, msgspec.structs.replace(plan, ops=ops)
-    for c in contract.consumers:
-        rest = tuple([x for x in contract.consumers if x is not c])
-        yield msgspec.structs.replace(contract, consumers=rest), _without(plan, c.id)
+    for start, stop in _runs(len(contract.consumers)):
+        rest = contract.consumers[:start] + contract.consumers[stop:]
+        gone = {c.id for c in contract.consumers[start:stop]}
+        yield msgspec.structs.replace(contract, consumers=rest), _without(plan, gone)
     for p in contract.producers:
-        yield _without_producer(contract, p.id), _without(plan, p.id)
+        yield _without_producer(contract, p.id), _without(plan, {p.id})
     value = contract.value
     columns = value.shape[-1] if value.shape else 1
     shapes = {(n,) for n in range(least, 9)} | set(product((1, 2), range(least, 5)))
@@ -87,20 +108,20 @@ def _without_producer(contract: Contract, name: str) -> Contract:
     )
 
 
-def _without(plan: Plan, name: str) -> Plan:
-    """The plan with every mention of an endpoint taken out, and ops that are left empty."""
+def _without(plan: Plan, gone: set[str]) -> Plan:
+    """The plan with every mention of some endpoints taken out, and ops that are left empty."""
 
     def rest(names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple([x for x in names if x != name])
+        return tuple([x for x in names if x not in gone])
 
     ops: list[AnyOp] = []
     for op in plan.ops:
         match op:
-            case Send(src=src, dst=dst) if name not in (src, dst):
+            case Send(src=src, dst=dst) if gone.isdisjoint((src, dst)):
                 ops.append(op)
-            case Project(at=at) if at != name:
+            case Project(at=at) if at not in gone:
                 ops.append(op)
-            case Broadcast(src=src, dsts=dsts) if src != name and (not dsts or rest(dsts)):
+            case Broadcast(src=src, dsts=dsts) if src not in gone and (not dsts or rest(dsts)):
                 ops.append(msgspec.structs.replace(op, dsts=rest(dsts)))
             case AllGather(members=members) if not members or rest(members):
                 ops.append(msgspec.structs.replace(op, members=rest(members)))

@@ -17,8 +17,8 @@ demand         ``demanded_c`` of every consumer
 domains        ``domain_x`` of every endpoint
 ============== =====================================================================
 
-A projection is an uninterpreted function of every cell; a reduction is integer arithmetic. Of
-the value the reference gives a mapped producer's (an owner's; R's reduction). Under a
+A projection is an uninterpreted function of every cell; a reduction is integer arithmetic. As
+its value the reference gives a mapped producer's (an owner's; R's reduction). Under a
 ``replicate`` placement a whole of several producers' slices is admissible where each cell is
 that cell of one of them: the layout authorizes reassembly, and not that producers are equal.
 """
@@ -26,8 +26,9 @@ that cell of one of them: the layout authorizes reassembly, and not that produce
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -48,7 +49,9 @@ from sembridge.plan import (
     endpoints_of,
 )
 
-MAX_TERMS = 200_000
+LOGIC = "QF_UFLIA"
+
+MAX_TERMS = 50_000
 """Bound on the formula's size, estimated before it is built."""
 
 
@@ -122,11 +125,16 @@ def _equal(left: Sequence[str], right: Sequence[str]) -> str:
 
 COMBINE = {
     "sum": "(+ {a} {b})",
-    "product": "(* {a} {b})",
+    "product": "(+ {a} {b})",
     "minimum": "(ite (<= {a} {b}) {a} {b})",
     "maximum": "(ite (>= {a} {b}) {a} {b})",
 }
-"""Reduction operators over integers, two at a time."""
+"""Reduction operators over integers, two at a time.
+
+Under a contract that registers a product the integers are exponents of two. Nothing but products
+is made of the values then, and two products of variables are equal for all numbers exactly where
+they are for all powers of two: the question stays linear.
+"""
 
 
 def cells_of(elements: int, plan: Plan) -> list[tuple[int, int]]:
@@ -152,6 +160,10 @@ def encode(ob: Obligations, plan: Plan) -> Model:
     return _Encoder(ob, plan).model()
 
 
+Need = Callable[[str, str, "str | bool"], None]
+"""States a condition of one observation: its rule, what it says, its formula."""
+
+
 class _Encoder:
     """One pass over a plan; the holdings are known, their values are terms."""
 
@@ -160,7 +172,7 @@ class _Encoder:
         self.spans = cells_of(ob.elements, plan)
         self.cells = range(len(self.spans))
         named = sum([len(endpoints_of(op)) for op in plan.ops])
-        size = (1 + len(self.spans)) * (named + 2 * len(ob.demanded) + len(ob.producers))
+        size = (1 + len(self.spans)) * (named + 2 * len(ob.consumers) + len(ob.producers))
         if size > MAX_TERMS:
             raise TooLarge(f"about {size} terms, more than {MAX_TERMS}")
         self.number = {x: i for i, x in enumerate(ob.domain_of)}
@@ -171,8 +183,7 @@ class _Encoder:
         self.reached: set[str] = set()
         self.conditions: list[Condition] = []
         self.valued: set[str] = set()
-        self.unknown_values = 0
-        self.nonlinear = False
+        self.reductions: dict[tuple[Any, ...], list[str]] = {}
 
     # Terms ------------------------------------------------------------------------------------
 
@@ -196,11 +207,21 @@ class _Encoder:
         return [self.constant(f"v{j}_{k}", "Int") for k in self.cells]
 
     def reduction(self, operator: str, tensors: Sequence[Sequence[str]]) -> list[str]:
-        """Cell by cell; an operator that is not one of the four gives anything."""
-        if operator not in COMBINE or not tensors:
-            self.unknown_values += 1
-            return [self.constant(f"u{self.unknown_values}_{k}", "Int") for k in self.cells]
-        self.nonlinear |= operator == "product" and len(tensors) > 1
+        """Cell by cell, in one order, since sources are a set.
+
+        An operator that is none of the four gives anything; so does a product among sums, or
+        a sum among products.
+        """
+        key = (operator, *sorted([tuple(tensor) for tensor in tensors]))
+        if key not in self.reductions:
+            self.reductions[key] = self.reduced(operator, key[1:])
+        return self.reductions[key]
+
+    def reduced(self, operator: str, tensors: Sequence[Sequence[str]]) -> list[str]:
+        mixed = (operator == "product") != (self.ob.operator == "product")
+        if operator not in COMBINE or mixed or not tensors:
+            n = len(self.reductions)
+            return [self.constant(f"u{n}_{k}", "Int") for k in self.cells]
         total = list(tensors[0])
         for other in tensors[1:]:
             total = [
@@ -305,16 +326,18 @@ class _Encoder:
 
     def run(self, i: int, op: AnyOp) -> None:
         match op:
-            case Send():
-                self.known(i, op, (op.dst,)) and self.send(i, op)
-            case Broadcast():
-                self.known(i, op, op.dsts) and self.broadcast(i, op)
-            case AllGather():
-                self.known(i, op, op.members) and self.all_gather(i, op)
-            case Project():
-                self.known(i, op, (op.at,)) and self.project(i, op)
-            case Reduce():
-                self.known(i, op, op.targets) and self.reduce(i, op)
+            case Send() if self.known(i, op, (op.dst,)):
+                self.send(i, op)
+            case Broadcast() if self.known(i, op, op.dsts):
+                self.broadcast(i, op)
+            case AllGather() if self.known(i, op, op.members):
+                self.all_gather(i, op)
+            case Project() if self.known(i, op, (op.at,)):
+                self.project(i, op)
+            case Reduce() if self.known(i, op, op.targets):
+                self.reduce(i, op)
+            case _:
+                pass
 
     def send(self, i: int, op: Send) -> None:
         sent, part = self.at(op.src, op.surface), op.part
@@ -367,8 +390,8 @@ class _Encoder:
         whole = Held(
             cells={k: held.cells[k] for held in members for k in held.cells},
             complete=conj(sorted({held.complete for held in members if held.cells})),
-            sources=frozenset().union(*[held.sources for held in members]),
-            issuers=frozenset().union(*[held.issuers for held in members]),
+            sources=frozenset[str]().union(*[held.sources for held in members]),
+            issuers=frozenset[str]().union(*[held.issuers for held in members]),
             argument=next((held.argument for held in members if held.cells), ()),
         )
         for x in op.members:
@@ -505,9 +528,8 @@ class _Encoder:
             ]
         )
 
-    def admissible(self, c: str, held: Held, reassembled: str, need: object) -> None:
+    def admissible(self, c: str, held: Held, reassembled: str, need: Need) -> None:
         """Provenance and authority; which of them is asked for is the facts' to say."""
-        assert callable(need)
         ob = self.ob
         if ob.owners is not None:
             issued = [self.owner(x) for x in sorted(held.issuers)]
@@ -638,10 +660,9 @@ class _Encoder:
             body.append(f"(assert (= ok_{i} {condition.formula}))")
         claim = disj([f"(not ok_{i})" for i in range(len(self.conditions))])
         body.append(f"(assert {claim})")
-        logic = "QF_UFNIA" if self.nonlinear else "QF_UFLIA"
         return Model(
             conditions=tuple(self.conditions),
-            script=Script(logic=logic, body=tuple(body), facts=facts),
+            script=Script(logic=LOGIC, body=tuple(body), facts=facts),
             spans=tuple(self.spans),
             tensors={p: tuple(self.tensor(p)) for p in sorted(self.valued)},
         )

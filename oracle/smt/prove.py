@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -90,9 +91,8 @@ def prove_valid(
     )
 
 
-def _broken(model: Model, first: object, rlimit: int) -> list[Condition]:
+def _broken(model: Model, first: Mapping[str, int | bool], rlimit: int) -> list[Condition]:
     """Every condition that some choice breaks: ask again for one that is not yet known to break."""
-    assert isinstance(first, dict)
     constants, broken = first, set[int]()
     pending = set(range(len(model.conditions)))
     while True:
@@ -104,5 +104,5 @@ def _broken(model: Model, first: object, rlimit: int) -> list[Condition]:
         outcome = solver.decide(model.script.with_claims(f"(or false {claim})"), rlimit=rlimit)
         if outcome.answer is not Answer.SAT:
             break
-        constants = dict(outcome.constants)
+        constants = outcome.constants
     return [model.conditions[i] for i in sorted(broken)]

@@ -40,7 +40,7 @@ class Script(Struct, frozen=True, kw_only=True):
 
     logic: str
     body: tuple[str, ...]
-    facts: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    facts: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict[str, tuple[str, ...]])
 
     def with_claims(self, *formulas: str) -> Script:
         """The same question with further assertions."""
@@ -52,7 +52,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """An answer, the model's constants where there is one, and why where there is none."""
 
     answer: Answer
-    constants: Mapping[str, int | bool] = msgspec.field(default_factory=dict)
+    constants: Mapping[str, int | bool] = msgspec.field(default_factory=dict[str, int | bool])
     reason: str = ""
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from oracle.smt import solver
-from oracle.smt.model import COMBINE, conj, disj
+from oracle.smt.model import COMBINE, LOGIC, conj, disj
 from oracle.smt.solver import Answer, Outcome, Script
 from sembridge.layout import slice_bounds
 from sembridge.obligations import Obligations
@@ -139,7 +139,6 @@ class _Steps:
         self.sizes = [(b - a) * (ob.value_bytes // max(1, ob.elements)) for a, b in spans]
         self.domain = [sorted(set(ob.domain_of.values())).index(ob.domain_of[x]) for x in self.xs]
         self.body: list[str] = []
-        self.nonlinear = ob.operator == "product"
         if values:
             self.tensors()
         self.start()
@@ -471,7 +470,8 @@ class _Steps:
 
     def costs(self) -> tuple[str, ...]:
         """The footprint's components, as terms."""
-        cross, crossings, local, locals_, reductions, ops = ([] for _ in range(6))
+        costs: tuple[list[str], ...] = ([], [], [], [], [], [])
+        cross, crossings, local, locals_, reductions, ops = costs
         whole = sum(self.sizes)
         output = self.ob.sizes[self.ob.projected.output] if self.ob.projected else 0
         for t in range(self.bounds.ops):
@@ -492,7 +492,7 @@ class _Steps:
             locals_.append(f"(ite (or broadcast_{t} gather_{t}) 1 0)")
             reductions.append(f"(ite reduce_{t} 1 0)")
             ops.append(f"(ite idle_{t} 0 1)")
-        return tuple(_sum(c) for c in (cross, crossings, local, locals_, reductions, ops))
+        return tuple([_sum(terms) for terms in costs])
 
     def priced(self) -> None:
         """Name the components of the cost."""
@@ -509,8 +509,7 @@ class _Steps:
     # Answers ----------------------------------------------------------------------------------
 
     def solve(self) -> Found:
-        logic = "QF_UFNIA" if self.nonlinear else "QF_UFLIA"
-        script = Script(logic=logic, body=tuple(self.body))
+        script = Script(logic=LOGIC, body=tuple(self.body))
         outcome = solver.decide(script, rlimit=self.bounds.rlimit)
         if outcome.answer is not Answer.SAT:
             return Found(answer=outcome.answer)

@@ -757,8 +757,8 @@ def _observed(state: str, value: str, held: str) -> tuple[list[str], list[Guard]
     members = Names("(or (= n (mapped c)) (classed n (mapped c)))")
     authority = guards.issued_by_owner(issued, derived, owners, Term("reduced"))
     exact = guards.exactly(derived, summands)
-    stands_in = guards.substitutable(derived, members)
-    reassembled = guards.reassembled(Term("replicate"), Term("several"))
+    stands_in: Term = guards.substitutable(derived, members)
+    reassembled: Term = guards.reassembled(Term("replicate"), Term("several"))
     found = [
         _guard(
             "an owner issued it",

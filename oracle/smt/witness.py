@@ -261,7 +261,9 @@ def _solved(ob: Obligations, plan: Plan, goal: Condition, rlimit: int) -> Tensor
         return None
     if goal not in model.conditions:
         return None
-    bounds = [f"(<= 0 {v} {LARGEST})" for cells in model.tensors.values() for v in cells]
+    powers = ob.operator == "product"  # the model's numbers are exponents of two then
+    largest = 2 if powers else LARGEST
+    bounds = [f"(<= 0 {v} {largest})" for cells in model.tensors.values() for v in cells]
     claims = [f"(not ok_{model.conditions.index(goal)})", *bounds]
     outcome = solver.decide(model.script.with_claims(*claims), rlimit=rlimit)
     if outcome.answer is not Answer.SAT:
@@ -269,7 +271,9 @@ def _solved(ob: Obligations, plan: Plan, goal: Condition, rlimit: int) -> Tensor
     return {
         p: tuple(
             [
-                int(outcome.constants.get(cell, 0))
+                2 ** int(outcome.constants.get(cell, 0))
+                if powers
+                else int(outcome.constants.get(cell, 0))
                 for cell, (start, stop) in zip(cells, model.spans, strict=True)
                 for _ in range(start, stop)
             ]

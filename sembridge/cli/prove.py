@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from oracle.samples import draw_pairs
 from oracle.smt import solver
 from oracle.smt.model import encode
 from oracle.smt.projections import Exact, prove_exact
+from oracle.smt.prove import Proof
 from oracle.smt.prove import prove as prove_plan
 from oracle.smt.second import confirm as confirm_question
 from oracle.smt.solver import Answer
@@ -85,7 +87,7 @@ def prove(
     read, ops = io.read_contract(contract), io.read_plan(plan)
     proof = prove_plan(read, ops, rlimit=rlimit, dump=dump_smt)
     if confirm:
-        _confirm(read, ops, proof.verdict)
+        proof = _confirmed(read, ops, proof)
     found = find_witness(read, ops, rlimit=rlimit) if proof.verdict is Verdict.ILLEGAL else None
     if witness is not None and found is not None:
         io.write(witness, io.encode(found))
@@ -114,19 +116,17 @@ def prove(
     raise typer.Exit(EXIT[proof.verdict])
 
 
-def _confirm(contract: Contract, plan: Plan, verdict: Verdict) -> None:
-    """Have cvc5 answer the same question.
-
-    Raises:
-        BadInput: its answer is the other one.
-    """
+def _confirmed(contract: Contract, plan: Plan, proof: Proof) -> Proof:
+    """The proof, or unknown where cvc5 gives the same question the other answer."""
     ob = resolve(contract)
-    if validate(ob) or verdict is Verdict.UNKNOWN:
-        return
-    answer = confirm_question(solver.smtlib(encode(ob, plan).script))
+    if validate(ob) or proof.verdict is Verdict.UNKNOWN:
+        return proof
+    answer = confirm_question(solver.smtlib(encode(ob, plan).script), proof=False)
     err.print(f"cvc5 answers {answer}")
-    if answer is (Answer.SAT if verdict is Verdict.LEGAL else Answer.UNSAT):
-        raise BadInput(f"the solvers disagree: {verdict} by {solver.version()}, {answer} by cvc5")
+    if answer is (Answer.SAT if proof.verdict is Verdict.LEGAL else Answer.UNSAT):
+        reason = f"{proof.verdict} by {solver.version()}, and cvc5 answers {answer}"
+        return Proof(verdict=Verdict.UNKNOWN, reason=reason)
+    return proof
 
 
 def _in_words(witness: Witness) -> str:
@@ -267,14 +267,18 @@ def judges(
     started = time.perf_counter()
     with progress(quiet or as_json) as report:
         for name, pairs in chosen.items():
-            tick = None if report is None else (lambda n, of=name: report(n, None, of))
-            found[name] = compare(pairs, tuple(judge or SANE), progress=tick)
+            found[name] = compare(pairs, tuple(judge or SANE), progress=_ticking(report, name))
     seconds = round(time.perf_counter() - started, 3)
     if as_json:
         emit({"agreement": found, "solver": solver.version(), "volatile": {"seconds": seconds}})
     else:
         _print(found, quiet)
     raise typer.Exit(1 if any(a.disagreements for a in found.values()) else 0)
+
+
+def _ticking(report: Any, name: str) -> Callable[[int], None] | None:
+    """Progress of one source of pairs, whose number is not known."""
+    return None if report is None else lambda n: report(n, None, name)
 
 
 def _print(found: dict[str, Agreement], quiet: bool) -> None:
