@@ -873,25 +873,58 @@ def _identity() -> Lemma:
 
 # Certificates ------------------------------------------------------------------------------------
 
+LINEAGE: tuple[str, ...] = (
+    "(declare-fun lineage (Name) Bool)",
+    "(declare-const remote Domain)",
+    "(declare-const is-send Bool)",
+    "(declare-fun source (Endpoint Name) Bool)",
+    "(declare-fun source+ (Endpoint Name) Bool)",
+    "(define-fun pure ((x Endpoint)) Bool (forall ((n Name)) (=> (source x n) (lineage n))))",
+    "(define-fun pure+ ((x Endpoint)) Bool (forall ((n Name)) (=> (source+ x n) (lineage n))))",
+    # Sources only grow, and take in those of what arrives.
+    "(assert (forall ((x Endpoint) (n Name)) (=> (source x n) (source+ x n))))",
+)
+"""One step of any plan, seen from a domain that holds no producer of a lineage.
+
+What is ``pure`` derives from the lineage alone, as an observation under it must.
+"""
+
+
+@lemma
+def _crossing_at_the_start() -> Lemma:
+    return Lemma(
+        name="crossing at the start",
+        says="a domain without producers of a lineage starts with nothing of that lineage",
+        given=(
+            *LINEAGE,
+            "(declare-fun held (Endpoint Element) Bool)",
+            "(assert (forall ((x Endpoint) (i Element)) (=> (held x i) (source x (name x)))))",
+            "(assert (forall ((x Endpoint)) (=> (lineage (name x)) (not (= (domain x) remote)))))",
+        ),
+        goal="(forall ((x Endpoint) (i Element))"
+        " (not (and (held x i) (= (domain x) remote) (pure x))))",
+    )
+
 
 @lemma
 def _crossing() -> Lemma:
     return Lemma(
         name="crossing",
-        says="into a domain without producers every element that an endpoint there holds has "
-        "crossed, so a plan pays a startup and the payload for each such domain it serves",
+        says="into such a domain every element of the lineage comes by a send of nothing but "
+        "that lineage: each lineage that a domain lacks and is asked for costs a send, and the "
+        "value's bytes",
         given=(
+            *LINEAGE,
             "(declare-fun held (Endpoint Element) Bool)",
-            "(declare-fun crossed (Element) Bool)",
-            "(declare-const remote Domain)",
-            "(declare-fun arrives (Endpoint Element) Bool)",
             "(declare-fun root (Endpoint Element) Endpoint)",
-            "(declare-const is-send Bool)",
-            "(assert (forall ((x Endpoint)) (=> (producer (name x)) (not (= (domain x) remote)))))",
-            "(assert (forall ((x Endpoint) (i Element))"
-            " (=> (and (held x i) (= (domain x) remote)) (crossed i))))",
-            "(define-fun crossed+ ((i Element)) Bool (or (crossed i) (and is-send"
-            " (exists ((x Endpoint)) (and (arrives x i) (= (domain x) remote))))))",
+            "(declare-fun crossed (Element) Bool)",
+            "(declare-fun arrives (Endpoint Element) Bool)",
+            "(assert (forall ((x Endpoint) (i Element) (n Name))"
+            " (=> (and (arrives x i) (source (root x i) n)) (source+ x n))))",
+            "(assert (forall ((x Endpoint) (i Element)) (=> (and (held x i)"
+            " (= (domain x) remote) (pure x)) (crossed i))))",
+            "(define-fun crossed+ ((i Element)) Bool (or (crossed i) (and is-send (exists"
+            " ((x Endpoint)) (and (arrives x i) (= (domain x) remote) (pure (root x i)))))))",
             "(define-fun held+ ((x Endpoint) (i Element)) Bool (or (held x i) (arrives x i)))",
         ),
         guards=(
@@ -901,8 +934,7 @@ def _crossing() -> Lemma:
                 rules.ROOT_HOLDS,
                 rules.GATHER_WHOLE,
                 rules.REDUCE_READS,
-                formula="(forall ((x Endpoint) (i Element))"
-                " (=> (arrives x i) (held (root x i) i)))",
+                formula="(forall ((x Endpoint) (i Element)) (=> (arrives x i) (held (root x i) i)))",
             ),
             _guard(
                 "what is no send stays inside its domain",
@@ -914,8 +946,8 @@ def _crossing() -> Lemma:
                 + ")))",
             ),
         ),
-        goal="(forall ((x Endpoint) (i Element))"
-        " (=> (and (held+ x i) (= (domain x) remote)) (crossed+ i)))",
+        goal="(forall ((x Endpoint) (i Element)) (=> (and (held+ x i) (= (domain x) remote)"
+        " (pure+ x)) (crossed+ i)))",
     )
 
 
@@ -923,26 +955,31 @@ def _crossing() -> Lemma:
 def _crossing_of_a_result() -> Lemma:
     return Lemma(
         name="crossing of a result",
-        says="where such an endpoint holds a result, the result has crossed or the whole value has",
+        says="where such a domain holds a result, it has crossed, or the whole value has",
         given=(
+            *LINEAGE,
             "(declare-fun held (Endpoint Element) Bool)",
-            "(declare-fun r-has (Endpoint) Bool)",
+            "(declare-fun root (Endpoint) Endpoint)",
             "(declare-fun crossed (Element) Bool)",
+            "(declare-fun value-source (Endpoint Name) Bool)",
+            "(declare-fun r-has (Endpoint) Bool)",
             "(declare-const r-crossed Bool)",
-            "(declare-const remote Domain)",
             "(declare-fun arrives (Endpoint) Bool)",
             "(declare-fun projects (Endpoint) Bool)",
-            "(declare-fun root (Endpoint) Endpoint)",
-            "(declare-const is-send Bool)",
-            "(assert (forall ((x Endpoint) (i Element))"
-            " (=> (and (held x i) (= (domain x) remote)) (crossed i))))",
+            "(assert (forall ((x Endpoint) (n Name))"
+            " (=> (and (arrives x) (source (root x) n)) (source+ x n))))",
+            "(assert (forall ((x Endpoint) (n Name))"
+            " (=> (and (projects x) (value-source x n)) (source+ x n))))",
+            "(assert (forall ((x Endpoint) (i Element)) (=> (and (held x i)"
+            " (= (domain x) remote) (forall ((n Name)) (=> (value-source x n) (lineage n))))"
+            " (crossed i))))",
             "(declare-const all-crossed Bool)",
             "(assert (= all-crossed (forall ((i Element)) (crossed i))))",
-            "(assert (forall ((x Endpoint)) (=> (and (r-has x) (= (domain x) remote))"
+            "(assert (forall ((x Endpoint)) (=> (and (r-has x) (= (domain x) remote) (pure x))"
             " (or r-crossed all-crossed))))",
             "(define-fun r-has+ ((x Endpoint)) Bool (or (r-has x) (arrives x) (projects x)))",
-            "(define-fun r-crossed+ () Bool (or r-crossed (and is-send"
-            " (exists ((x Endpoint)) (and (arrives x) (= (domain x) remote))))))",
+            "(define-fun r-crossed+ () Bool (or r-crossed (and is-send (exists"
+            " ((x Endpoint)) (and (arrives x) (= (domain x) remote) (pure (root x)))))))",
         ),
         guards=(
             _guard(
@@ -966,7 +1003,7 @@ def _crossing_of_a_result() -> Lemma:
                 formula="(forall ((x Endpoint) (i Element)) (=> (projects x) (held x i)))",
             ),
         ),
-        goal="(forall ((x Endpoint)) (=> (and (r-has+ x) (= (domain x) remote))"
+        goal="(forall ((x Endpoint)) (=> (and (r-has+ x) (= (domain x) remote) (pure+ x))"
         " (or r-crossed+ all-crossed)))",
     )
 
