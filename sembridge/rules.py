@@ -28,7 +28,7 @@ from sembridge.guards import (
     substitutable,
 )
 from sembridge.plan import VALUE, AllGather, Broadcast, Plan, Project, Reduce, Send, Tag
-from sembridge.state import Holding, State, disjoint_cover, overlaps
+from sembridge.state import NO_ELEMENTS, Holding, State, disjoint_cover, overlaps
 
 OBSERVATION = "observation"
 PLAN = "plan"
@@ -124,7 +124,7 @@ def broadcast(s: State, op: Broadcast) -> None:
         return None
     for dst in dsts:
         there = at.get(dst) or s.own(at, dst)
-        if there is not None and any(overlaps(there, span) for span in held.spans):
+        if there is not None and any(overlaps(there, span) for span in held.spans or NO_ELEMENTS):
             s.fail(BROADCAST_ONCE, dst, f"has {surface} already")
         s.deliver(dst, surface, None, held)
     return None

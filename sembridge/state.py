@@ -27,6 +27,9 @@ Span = tuple[int, int]
 
 ALL: tuple[None] = (None,)
 
+NO_ELEMENTS: tuple[Span] = ((0, 0),)
+"""The slice that a holding without elements delivers."""
+
 
 class Holding(Struct, gc=False):
     """What one endpoint has of one surface.
