@@ -2,8 +2,8 @@
 
 Everything is drawn from the caller's ``random.Random``, so a seed names a sample. The contracts
 are small and odd on purpose: empty tensors, slices without elements, facts of every origin,
-consumers inside the producers' domain. Half of the plans are lowered ones with up to three
-edits, the rest are assembled op by op.
+consumers inside the producers' domain. Some plans are lowered ones with up to three edits, some
+are assembled op by op, and some walk where the checker lets them, as far as they get.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from sembridge.check import CHECKER, check
 from sembridge.contract import (
     Consumer,
     Contract,
@@ -27,7 +28,7 @@ from sembridge.contract import (
 )
 from sembridge.layout import Operator, Partial, Placement, Replicate, Shard
 from sembridge.lowering import POLICIES, lower_valid
-from sembridge.obligations import resolve, validate
+from sembridge.obligations import Obligations, resolve, validate
 from sembridge.plan import (
     VALUE,
     AllGather,
@@ -41,6 +42,7 @@ from sembridge.plan import (
     Tag,
 )
 from sembridge.surfaces import Complete, Logprobs, Surface, Tokens
+from sembridge.verdict import Verdict
 
 Pair = tuple[Contract, Plan]
 
@@ -51,6 +53,8 @@ SHAPES = ((4,), (6,), (5,), (2, 3), (3, 2), (1, 5), (2, 4), (1,), (0, 3), (2, 1)
 def draw_pair(random: Random) -> Pair:
     """One contract and one plan for it."""
     contract = draw_contract(random)
+    if random.random() < 0.25 and not validate(resolve(contract)):
+        return _walk(random, contract)
     return contract, draw_plan(random, contract)
 
 
@@ -164,6 +168,42 @@ def draw_plan(random: Random, contract: Contract) -> Plan:
         tag = Tag(request="r", token=0, microbatch=0, epoch=0)
     name = "other" if random.random() < 0.02 else contract.name
     return Plan(contract=name, tag=tag, ops=tuple(ops))
+
+
+def _walk(random: Random, contract: Contract) -> Pair:
+    """Ops that the checker finds nothing wrong with, into odd states.
+
+    Then those consumers are demanded that it is satisfied with, if any: the pair is legal to it.
+    """
+    ob, ops = resolve(contract), list[AnyOp]()
+    for _ in range(random.randint(20, 100)):
+        op = _op(random, contract)
+        if _runs(ob, [*ops, op]):
+            ops.append(op)
+    plan = Plan(contract=contract.name, tag=contract.tag, ops=tuple(ops))
+    served = [_demanding(contract, {c.id}) for c in contract.consumers]
+    content = {
+        c.id
+        for c, alone in zip(contract.consumers, served, strict=True)
+        if check(alone, plan).verdict is Verdict.LEGAL
+    }
+    return (_demanding(contract, content) if content else contract), plan
+
+
+def _runs(ob: Obligations, ops: list[AnyOp]) -> bool:
+    state = CHECKER.start(ob)
+    for op in ops:
+        CHECKER.step(state, op)
+    return not state.found
+
+
+def _demanding(contract: Contract, ids: set[str]) -> Contract:
+    replace = msgspec.structs.replace
+    return replace(
+        contract,
+        consumers=tuple([replace(c, demanded=c.id in ids) for c in contract.consumers]),
+        facts=replace(contract.facts, demand=DemandFact(origin="runtime")),
+    )
 
 
 def _endpoint(random: Random, contract: Contract) -> str:

@@ -30,7 +30,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from oracle.smt.solver import Script
@@ -274,19 +273,24 @@ class _Encoder:
         cells = set(cells)
         return not cells or self.whole(held, surface) or bool(cells & held.cells.keys())
 
-    def deliver(self, x: str, surface: str, cells: Iterable[int], sent: Held) -> None:
+    def deliver(
+        self, x: str, surface: str, cells: Iterable[int], sent: Held, *, entire: bool
+    ) -> None:
+        """Add cells; a copy in pieces is as complete as the cells that it is made of."""
         self.reached.add(x)
         held = self.at(x, surface)
-        new = {k: sent.cells[k] for k in cells if held is None or k not in held.cells}
-        if held is None:
-            self.held[x, surface] = msgspec.structs.replace(sent, cells=new)
-        elif new:
+        if held is None and entire:
+            self.held[x, surface] = sent
+            return
+        held = held or Held(cells={}, complete="true", sources=frozenset(), issuers=frozenset())
+        new = {k: sent.cells[k] for k in cells if k not in held.cells}
+        if new or not held.sources:
             self.held[x, surface] = Held(
                 cells={**held.cells, **new},
-                complete=conj(sorted({held.complete, sent.complete})),
+                complete=conj(sorted({held.complete, sent.complete if new else "true"})),
                 sources=held.sources | sent.sources,
                 issuers=held.issuers | sent.issuers,
-                argument=held.argument,
+                argument=held.argument or sent.argument,
             )
 
     # Ops --------------------------------------------------------------------------------------
@@ -360,7 +364,7 @@ class _Encoder:
         )
         self.need("redelivery", "the receiver lacks what is sent", not again, i, op.dst)
         if there and sent is not None:
-            self.deliver(op.dst, op.surface, cells, sent)
+            self.deliver(op.dst, op.surface, cells, sent, entire=everything)
 
     def broadcast(self, i: int, op: Broadcast) -> None:
         sent = self.at(op.src, op.surface)
@@ -372,7 +376,8 @@ class _Encoder:
             again = x in op.dsts[:n] or self.repeats(x, op.surface, sent.cells)
             self.need("redelivery", "a receiver lacks what is broadcast", not again, i, x)
         for x in dict.fromkeys(op.dsts):
-            self.deliver(x, op.surface, sent.cells, sent)
+            entire = self.whole(sent, op.surface)
+            self.deliver(x, op.surface, sent.cells, sent, entire=entire)
 
     def all_gather(self, i: int, op: AllGather) -> None:
         self.together(i, op.members)

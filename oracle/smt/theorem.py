@@ -276,7 +276,9 @@ def _delivered(to: str, what: str, trusted: str) -> list[str]:
         has=f"(or (has x) {to})",
         held=f"(or (held x i) {arrives})",
         value=f"(ite {arrives} (ite {trusted} (value s i) (junk x i)) (value x i))",
-        complete=f"(and (=> {stays} (complete x)) (=> {to} (complete s)))",
+        # A copy in pieces is as complete as the elements that it is made of.
+        complete=f"(ite {to} (forall ((i Element)) (and (=> (and (has x) (held x i)) (complete x))"
+        f" (=> {what} (complete s)))) (complete x))",
         source=united("source"),
         issuer=united("issuer"),
         origin=f"(ite {arrives} (origin s i) (origin x i))",
@@ -934,7 +936,8 @@ def _crossing() -> Lemma:
                 rules.ROOT_HOLDS,
                 rules.GATHER_WHOLE,
                 rules.REDUCE_READS,
-                formula="(forall ((x Endpoint) (i Element)) (=> (arrives x i) (held (root x i) i)))",
+                formula="(forall ((x Endpoint) (i Element))"
+                " (=> (arrives x i) (held (root x i) i)))",
             ),
             _guard(
                 "what is no send stays inside its domain",
