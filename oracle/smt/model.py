@@ -392,9 +392,10 @@ class _Encoder:
         self.need("availability", says, tiles, i, None)
         if not tiles or len(members) < len(found):
             return
+        bring = [held for held in members if held.cells or self.whole(held, op.surface)]
         whole = Held(
             cells={k: held.cells[k] for held in members for k in held.cells},
-            complete=conj(sorted({held.complete for held in members if held.cells})),
+            complete=conj(sorted({held.complete for held in bring})),
             sources=frozenset[str]().union(*[held.sources for held in members]),
             issuers=frozenset[str]().union(*[held.issuers for held in members]),
             argument=next((held.argument for held in members if held.cells), ()),

@@ -11,9 +11,10 @@ from oracle.judges import clash, compare
 from oracle.samples import draw_pairs
 from sembridge.check import check
 from sembridge.errors import BadInput
+from sembridge.plan import Broadcast, Part, Send
 from sembridge.verdict import Verdict
 
-from .corpus import reducible_again
+from .corpus import lanes, plan, reducible_again
 
 
 def test_they_agree_on_the_matrix() -> None:
@@ -41,6 +42,20 @@ def test_they_agree_on_random_pairs_both_legal_and_illegal() -> None:
 
 def test_they_agree_on_the_doubled_sum() -> None:
     assert compare([reducible_again()]).opinions == ((("illegal", "illegal", "differs"), 1),)
+
+
+def test_they_agree_that_an_empty_broadcast_to_a_holder_is_a_redelivery() -> None:
+    contract = lanes(2, shape=(1,))
+    nothing = Send(src="p0", dst="c0", part=Part(index=1, of=2))
+    served = (Send(src="p1", dst="c1"), Send(src="p0", dst="c0", part=Part(index=0, of=2)))
+    again = Broadcast(src="c0", dsts=("c1",))
+    fine = plan(contract, nothing, *served)
+    repeated = plan(contract, nothing, served[0], again, served[1])
+    found = compare([(contract, fine), (contract, repeated)])
+    assert found.opinions == (
+        (("illegal", "illegal", "equal"), 1),
+        (("legal", "legal", "equal"), 1),
+    )
 
 
 def test_judges_that_are_wrong_on_purpose_are_caught() -> None:

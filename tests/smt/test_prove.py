@@ -14,8 +14,8 @@ from oracle.smt.prove import prove
 from oracle.smt.solver import Answer
 from sembridge import io
 from sembridge.check import check
-from sembridge.contract import Consumer, Contract, DemandFact, Fact, Facts
-from sembridge.layout import Shard
+from sembridge.contract import Consumer, Contract, DemandFact, Fact, Facts, Reduction
+from sembridge.layout import Partial, Shard
 from sembridge.lowering import lower
 from sembridge.obligations import resolve
 from sembridge.plan import AllGather, Broadcast, Part, Plan, Project, Reduce, Send
@@ -188,3 +188,31 @@ def test_a_formula_too_large_to_build_is_unknown() -> None:
 def test_a_tensors_size_does_not_matter() -> None:
     contract = lanes(facts=one_class(), shape=(2**20, 2**40))
     assert prove(contract, plan(contract, *REPRESENTATIVE)).verdict is Verdict.LEGAL
+
+
+def test_a_product_of_many_stays_linear() -> None:
+    sources = tuple([f"p{i}" for i in range(12)])
+    facts = Facts(reduction=Fact(value=Reduction(op="product", sources=sources), origin="graph"))
+    contract = lanes(12, placement=Partial(op="product"), facts=facts, shape=(24,))
+    once = Reduce(operator="product", sources=sources[::-1], targets=sources)
+    sends = [Send(src="p3", dst="c0", part=Part(index=i, of=8)) for i in range(8)]
+    rest = Broadcast(src="c0", dsts=tuple([f"c{i}" for i in range(1, 12)]))
+    good, twice = (plan(contract, *[once] * n, *sends, rest) for n in (1, 2))
+    assert prove(contract, good).verdict is Verdict.LEGAL
+    broken = prove(contract, twice).broken
+    assert {c.endpoint for c in broken if c.value_of} == {c.id for c in contract.consumers}
+
+
+def test_an_assembled_copy_is_as_complete_as_its_elements() -> None:
+    """An unfinished slice without elements does not spoil the finished value that follows."""
+    contract = lanes(2, placement=Partial(op="sum"), facts=sum_of(2), shape=(1,))
+    reduced = Reduce(operator="sum", sources=("p0", "p1"), targets=("p0", "p1"))
+    nothing, all_of_it = (Part(index=i, of=2) for i in (1, 0))
+    ops = [
+        Send(src="p0", dst="c0", part=nothing),
+        reduced,
+        Send(src="p0", dst="c0", part=all_of_it),
+        Send(src="p1", dst="c1"),
+    ]
+    given = plan(contract, *ops)
+    assert prove(contract, given).verdict is check(contract, given).verdict is Verdict.LEGAL
