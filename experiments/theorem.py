@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from experiments.matrix import matrix
 from experiments.registry import Claim, Result, Settings, Table, exactly, experiment
 from oracle.smt import solver
@@ -34,7 +36,7 @@ def theorem(settings: Settings) -> Result:
     """Prove every lemma; over the matrix, look for a plan that is accepted and wrong."""
     proved = list(prove_theorem())
     exact = list(prove_exact())
-    records: list[dict[str, object]] = []
+    records: list[dict[str, Any]] = []
     spare, cells = WITHIN[settings.full]
     cases = list(matrix())
     for n, case in enumerate(cases):
