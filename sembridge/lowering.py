@@ -218,28 +218,34 @@ def materialize_once(
     """Assemble the slices in one remote domain, and relay from there to the others.
 
     An assembled whole is admissible anywhere under a replicate placement, so one assembly
-    serves every remote domain with one startup each. None where that moves no fewer bytes, or as
-    many in no fewer startups, than the ``mapped`` deliveries; those never cost more locally.
+    serves every domain that needs anything from outside, with one startup each, and then every
+    consumer there with one broadcast. None where that moves no fewer bytes, or as many in no
+    fewer startups, than the ``mapped`` deliveries; those never cost more locally.
     """
     lanes = _remote_lanes(ob, consumers)
-    mixed = [m for m in lanes.values() if len({ob.mapped[c] for c in m}) > 1]
+    mixed = [d for d, members in lanes.items() if len({ob.mapped[c] for c in members}) > 1]
     if not mixed:
         return None
-    assembling = min(mixed, key=len)
+    by_domain: defaultdict[str, list[str]] = defaultdict(list)
+    for c in consumers:
+        by_domain[ob.domain_of[c]].append(c)
+    # The fewest lanes; among equals, a domain without other consumers to serve beside them.
+    here = min(mixed, key=lambda d: (len(lanes[d]), len(by_domain[d]) > len(lanes[d])))
+    assembling, assembled = lanes[here], set(lanes[here])
     size, copies = ob.sizes[carried], sum(not d.local for d in mapped)
     once = (ob.value_bytes + size * (len(lanes) - 1), len(assembling) + len(lanes) - 1)
     if once >= (size * copies, copies):
         return None
-    remote = {c for m in lanes.values() for c in m}
-    local = select_sources(ob, policy, [c for c in consumers if c not in remote])
-    relayed = [Delivery(assembling[0], m, False) for m in lanes.values() if m is not assembling]
-    assembled = set(assembling)
+    beside = [c for c in by_domain[here] if c not in assembled]
+    onward = [Delivery(assembling[0], beside, True)] if beside else []
+    onward += [Delivery(assembling[0], by_domain[d], False) for d in lanes if d != here]
+    local = select_sources(ob, policy, [c for c in consumers if ob.domain_of[c] not in lanes])
     return [
         *project_at_producers(ob, carried, local),
         *deliver_by_domain(policy, carried, local),
         *_sliced(ob, assembling),
         *project_at_consumers(ob, VALUE, assembling),
-        *deliver_by_domain(policy, carried, relayed),
+        *deliver_by_domain(policy, carried, onward),
         *project_at_consumers(ob, carried, [c for c in consumers if c not in assembled]),
     ]
 
