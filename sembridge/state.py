@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sembridge.guards import inside
 from sembridge.layout import slice_bounds
@@ -126,6 +127,17 @@ class State:
             self.held[ob.projected.output] = {}
         self.op: int | None = None
         self.found: list[Violation] = []
+
+    def fork(self) -> State:
+        """A state that goes on by itself; whole holdings never change, and are shared."""
+        other = State(self.ob, self.rules)
+        for surface, at in self.held.items():
+            copies = other.copies(surface)
+            copies.update(at)
+            for x, h in at.items():
+                if not h.whole:
+                    copies[x] = replace(h, pieces=[*h.pieces])
+        return other
 
     def own(self, at: Copies, endpoint: str) -> Holding | None:
         """A producer's own value, which appears when it is first looked at."""
