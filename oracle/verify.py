@@ -1,8 +1,7 @@
-"""The independent certificate check: shares contract, plan and obligations with the kit, no more.
+"""The independent certificate check: shares plan and obligations with the kit, and no more.
 
-That a plan is legal is the checker's to say; this says that nothing cheaper is. Each component's
-bound holds where the components before it are met; docs/explanation/oracle.md has the argument.
-"""
+That a plan is legal is the checker's to say; this says that nothing cheaper is. Why each bound
+holds, where those before it are met, is in docs/explanation/oracle.md."""
 
 from __future__ import annotations
 
