@@ -147,9 +147,27 @@ def sequences(
     With ``rejected`` also those that it does not accept. What a served consumer holds never
     changes, so a violation once found stays, and its continuations can be left out.
     """
+    return _walk(ob, checker, rejected, each_order=True)
+
+
+def programs(
+    ob: Obligations, *, checker: Checker = CHECKER, rejected: bool = False
+) -> dict[int, Sequence]:
+    """One sequence of every distinct program (ops up to order), an accepted one where there is."""
+    found: dict[int, Sequence] = {}
+    for sequence in _walk(ob, checker, rejected, each_order=False):
+        if sequence.accepted or sequence.program not in found:
+            found[sequence.program] = sequence
+    return found
+
+
+def _walk(
+    ob: Obligations, checker: Checker, rejected: bool, *, each_order: bool
+) -> Iterator[Sequence]:
     family = Family(ob)
     pending = [(family.start, checker.start(ob), Sequence((), 0, True))]
     index = [(1 << i, step) for i, step in enumerate(family.steps)]
+    seen: set[tuple[int, bool]] = set()
     while pending:
         bits, state, prefix = pending.pop()
         if family.finished(bits):
@@ -161,9 +179,13 @@ def sequences(
             after = state.fork()
             accepted = _runs(checker, after, step)
             if rejected or (accepted and _can_pay(checker, family, bits | step.adds, after)):
-                sequence = Sequence(
-                    (*prefix.steps, step), prefix.program | mark, prefix.accepted and accepted
-                )
+                program, accepted = prefix.program | mark, prefix.accepted and accepted
+                # Accepted ops leave one state behind, whatever their order.
+                if not each_order:
+                    if (program, accepted) in seen:
+                        continue
+                    seen.add((program, accepted))
+                sequence = Sequence((*prefix.steps, step), program, accepted)
                 pending.append((bits | step.adds, after, sequence))
 
 
@@ -195,15 +217,3 @@ def _runs(checker: Checker, state: State, step: Step) -> bool:
         for c in step.observers:
             observe(ahead, c, surface, copies.get(c))
     return not ahead.found
-
-
-def programs(
-    ob: Obligations, *, checker: Checker = CHECKER, rejected: bool = False
-) -> dict[int, Sequence]:
-    """One sequence of every distinct program (ops up to order), accepted ones first of theirs."""
-    found: dict[int, Sequence] = {}
-    for sequence in sequences(ob, checker=checker, rejected=rejected):
-        known = found.get(sequence.program)
-        if known is None or (sequence.accepted and not known.accepted):
-            found[sequence.program] = sequence
-    return found
