@@ -165,28 +165,33 @@ def _walk(
     ob: Obligations, checker: Checker, rejected: bool, *, each_order: bool
 ) -> Iterator[Sequence]:
     family = Family(ob)
-    pending = [(family.start, checker.start(ob), Sequence((), 0, True))]
-    index = [(1 << i, step) for i, step in enumerate(family.steps)]
+    root = checker.start(ob)
+    for p in ob.producers:
+        root.own(root.values, p)  # once, so that all forks share one holding
+    steps = [(1 << i, step.needs, step.lacks, step) for i, step in enumerate(family.steps)]
+    pending = [(family.start, root, Sequence((), 0, True), steps)]
     seen: set[tuple[int, bool]] = set()
     while pending:
-        bits, state, prefix = pending.pop()
-        if family.finished(bits):
-            yield prefix
-            continue
-        for mark, step in index:
-            if bits & step.needs != step.needs or bits & step.lacks:
+        bits, state, prefix, steps = pending.pop()
+        left = [step for step in steps if not bits & step[2]]
+        for mark, needs, _, step in left:
+            if bits & needs != needs:
                 continue
-            after = state.fork()
-            accepted = _runs(checker, after, step)
-            if rejected or (accepted and _can_pay(checker, family, bits | step.adds, after)):
-                program, accepted = prefix.program | mark, prefix.accepted and accepted
+            program = prefix.program | mark
+            if not each_order:
                 # Accepted ops leave one state behind, whatever their order.
-                if not each_order:
-                    if (program, accepted) in seen:
-                        continue
-                    seen.add((program, accepted))
-                sequence = Sequence((*prefix.steps, step), program, accepted)
-                pending.append((bits | step.adds, after, sequence))
+                if (program, prefix.accepted) in seen:
+                    continue
+                seen.add((program, prefix.accepted))
+            after, now = state.fork(), bits | step.adds
+            accepted = _runs(checker, after, step)
+            if not (accepted or rejected):
+                continue
+            sequence = Sequence((*prefix.steps, step), program, prefix.accepted and accepted)
+            if family.finished(now):
+                yield sequence
+            elif rejected or not family.debts or _can_pay(checker, family, now, after):
+                pending.append((now, after, sequence, left))
 
 
 def _can_pay(checker: Checker, family: Family, bits: int, state: State) -> bool:
@@ -209,11 +214,13 @@ def _runs(checker: Checker, state: State, step: Step) -> bool:
         checker.step(state, op)
     if state.found:
         return False
-    ahead = state.fork() if step.then else state
-    for op in step.then:
-        checker.step(ahead, op)
+    ahead = state
+    if step.then:
+        ahead = state.fork()
+        for op in step.then:
+            checker.step(ahead, op)
     for surface in state.ob.observed:
-        copies = ahead.copies(surface)
+        held = ahead.held[surface].get
         for c in step.observers:
-            observe(ahead, c, surface, copies.get(c))
+            observe(ahead, c, surface, held(c))
     return not ahead.found

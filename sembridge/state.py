@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -27,6 +28,7 @@ Span = tuple[int, int]
 """Start and stop of a run of elements of the flattened value."""
 
 ALL: tuple[None] = (None,)
+_IS_WHOLE = attrgetter("whole")
 
 NO_ELEMENTS: tuple[Span] = ((0, 0),)
 """The slice that a holding without elements delivers."""
@@ -131,12 +133,11 @@ class State:
     def fork(self) -> State:
         """A state that goes on by itself; whole holdings never change, and are shared."""
         other = State(self.ob, self.rules)
-        for surface, at in self.held.items():
-            copies = other.copies(surface)
-            copies.update(at)
-            for x, h in at.items():
-                if not h.whole:
-                    copies[x] = replace(h, pieces=[*h.pieces])
+        held = other.held = {surface: at.copy() for surface, at in self.held.items()}
+        other.values = held[VALUE]
+        for at in held.values():
+            if not all(map(_IS_WHOLE, at.values())):
+                at |= {x: replace(h, pieces=[*h.pieces]) for x, h in at.items() if not h.whole}
         return other
 
     def own(self, at: Copies, endpoint: str) -> Holding | None:
