@@ -158,6 +158,7 @@ def main() -> None:
     listed, ours = timed(lambda ob: len(programs(ob)), cases)
     enumerated, theirs = timed(clingo_count, cases)
     assert ours == theirs, "clingo finds other programs"
+    assert ours == [figures(ob).programs for ob in cases], "the dynamic program counts others"
     empty_caches()
     solved, best = timed(lambda ob: tuple(figures(ob).optimum), cases)
     by_clingo, clingo_best = timed(clingo_optimum, cases)
@@ -196,10 +197,17 @@ def main() -> None:
     rows = [
         ("every sequence, op by op with the checker", sum(counts), f"{listing:.2f}", "", ""),
         (
-            "every program",
+            "every program, counted (dynamic program, with optimum and frontier)",
+            sum(ours),
+            f"{solved:.3f}",
+            f"clingo, model by model {enumerated:.2f}",
+            f"{enumerated / solved:.1f}×",
+        ),
+        (
+            "every program, listed and checked op by op",
             sum(ours),
             f"{listed:.2f}",
-            f"clingo {enumerated:.2f}",
+            f"clingo, model by model, unchecked {enumerated:.2f}",
             f"{enumerated / listed:.1f}×",
         ),
         (
@@ -207,9 +215,9 @@ def main() -> None:
             "",
             f"{solved:.3f}",
             f"clingo #minimize {by_clingo:.2f}",
-            f"{by_clingo / solved:.0f}×",
+            f"{by_clingo / solved:.1f}×",
         ),
-        ("", "", "", f"z3 Optimize {by_z3:.2f}", f"{by_z3 / solved:.0f}×"),
+        ("", "", "", f"z3 Optimize {by_z3:.2f}", f"{by_z3 / solved:.1f}×"),
         (
             "certificate, write and verify",
             f"{document['endpoints_certified']} endpoints",

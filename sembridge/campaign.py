@@ -62,8 +62,8 @@ def run_campaign(
             campaign's, or the ``dask`` engine without its extra.
         Exception: whatever ``work`` raises, with a note that names the task.
     """
-    if engine not in _ENGINES:
-        raise BadInput(f"no such engine {engine!r}; there are {', '.join(_ENGINES)}")
+    if engine not in ENGINES:
+        raise BadInput(f"no such engine {engine!r}; there are {', '.join(ENGINES)}")
     if jobs is not None and jobs < 1:
         raise BadInput(f"{jobs} jobs cannot do anything")
     if scheduler is not None and engine != "dask":
@@ -79,7 +79,7 @@ def run_campaign(
     if progress:
         progress(len(done), len(keys))
     with journal.open("ab") if journal else nullcontext() as file:
-        for finished in _ENGINES[engine](work, chunks, workers, scheduler) if chunks else ():
+        for finished in ENGINES[engine](work, chunks, workers, scheduler) if chunks else ():
             _record(file, finished)
             done.update(finished)
             if progress:
@@ -139,7 +139,7 @@ def _dask(
             yield finished
 
 
-_ENGINES: dict[str, Callable[..., Iterable[Finished]]] = {
+ENGINES: dict[str, Callable[..., Iterable[Finished]]] = {
     "serial": _serial,
     "local": _local,
     "dask": _dask,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,10 +13,13 @@ import typer
 from oracle.certificate import Certificate
 from oracle.certify import certify as make_certificate
 from oracle.enumerate import programs
+from oracle.family import cells
 from oracle.optimum import MAX_STATES, figures
 from oracle.program import BOUNDS, Bounds
+from oracle.survey import Survey, Task, survey, total
 from oracle.verify import verify
 from sembridge import io
+from sembridge.campaign import ENGINES, run_campaign
 from sembridge.check import CHECKER
 from sembridge.cli.console import (
     ContractPath,
@@ -26,6 +30,7 @@ from sembridge.cli.console import (
     emit,
     err,
     out,
+    progress,
     table,
     where,
 )
@@ -35,6 +40,8 @@ from sembridge.lowering import lower_valid
 from sembridge.obligations import resolve_valid
 from sembridge.verdict import Verdict
 
+EngineName = StrEnum("EngineName", {name: name for name in ENGINES})
+LOCAL = EngineName("local")
 COLUMNS = ("B_x", "N_x", "B_l", "N_l", "N_r", "N_o")
 
 
@@ -107,6 +114,68 @@ def oracle(
     raise typer.Exit(0 if optimal else 1)
 
 
+def family(
+    bounds: Annotated[
+        str | None,
+        typer.Option(metavar="P,C,D", help="Producers, demanded consumers, their domains."),
+    ] = None,
+    execute: Annotated[
+        int, typer.Option(min=0, help="Execute the programs of every N-th contract; 0: of none.")
+    ] = 0,
+    engine: Annotated[
+        EngineName, typer.Option(help="One process, all cores, or a Dask cluster.")
+    ] = LOCAL,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes; one per core by default.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="A running Dask scheduler.")
+    ] = None,
+    journal: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Resume from and record to this file.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Survey every contract within the bounds, up to symmetry.
+
+    Exit 0 where every lowered plan is optimal, on the frontier and certified, and every executed
+    program equals the reference; 1 otherwise. Interrupted with a journal, it goes on from there.
+
+    Examples: `sembridge family --bounds 3,3,2` · `sembridge family --journal family.jsonl` ·
+    `sembridge family --engine dask --scheduler tcp://10.0.0.1:8786`
+    """
+    chosen = _bounds(bounds)
+    tasks = [Task(cell=cell, bounds=chosen, execute=execute) for cell in cells(chosen)]
+    with progress(quiet or as_json) as report:
+        surveys = run_campaign(
+            tasks,
+            survey,
+            key=lambda task: task.key,
+            result=Survey,
+            engine=engine.value,  # pyright: ignore[reportArgumentType]
+            jobs=jobs,
+            scheduler=scheduler,
+            journal=journal,
+            progress=(lambda done, of: report(done, of, "family")) if report else None,
+        )
+    found = total(surveys)
+    if as_json:
+        emit(found)
+    elif not quiet:
+        values = [(name, getattr(found, name)) for name in Survey.__struct_fields__]
+        rows = [
+            (name.replace("_", " "), value if isinstance(value, int) else len(value))
+            for name, value in values
+        ]
+        out.print(table("The bounded family", ("", "count"), rows))
+        for names in (found.not_optimal, found.dominated, found.unproven, found.wrong):
+            for name in names[:5]:
+                out.print(name, markup=False)
+    wrong = found.not_optimal or found.dominated or found.unproven or found.wrong
+    raise typer.Exit(1 if wrong else 0)
+
+
 def certify(
     contract: ContractPath,
     plan: PlanPath,
@@ -164,5 +233,5 @@ def _read_certificate(path: Path) -> Certificate:
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (oracle, certify):
+    for command in (oracle, family, certify):
         app.command()(command)

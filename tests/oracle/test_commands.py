@@ -112,3 +112,19 @@ def test_certify_bad_input(sembridge, files, tmp_path: Path) -> None:
     assert "torn.json" in ran.err
     both = sembridge("certify", contract, plan, "--verify", torn, "-o", tmp_path / "x.json")
     assert both.code == 2
+
+
+@pytest.mark.parametrize("engine", ["serial", "local"])
+def test_family_surveys_all_within_the_bounds(sembridge, tmp_path: Path, engine: str) -> None:
+    journal = tmp_path / "family.jsonl"
+    options = ("--bounds", "2,2,1", "--execute", 5, "--engine", engine, "--jobs", 2)
+    ran = sembridge("family", *options, "--journal", journal, "--json")
+    assert ran.code == 0
+    found = json.loads(ran.out)
+    assert found["contracts"] > 500
+    assert found["named_contracts"] > found["contracts"]
+    assert found["executed_rejected"] == found["rejected_that_differ"] > 0
+    assert not any(found[key] for key in ("not_optimal", "dominated", "unproven", "wrong"))
+    resumed = sembridge("family", *options, "--journal", journal, "--json")
+    assert resumed.out == ran.out
+    assert sembridge("family", "--bounds", "2,2,1", "--scheduler", "tcp://x:1").code == 2
