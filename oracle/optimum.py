@@ -201,8 +201,9 @@ def divisions(ob: Obligations) -> Iterator[Division]:
         assembled = dict(zip(kinds, taken, strict=True))
         if any(taken) and not any(_covers(assembled, d, lanes[d]) for d in mixed):
             continue
+        own = Counter({kind: demanded[kind] - n for kind, n in assembled.items()})
         parts = [
-            _own_part(ob, lineage, Counter(demanded) - Counter(assembled), lanes, demanded)
+            _own_part(ob, lineage, own, lanes, demanded)
             for lineage in dict.fromkeys([lineage for _, lineage in kinds])
         ]
         if any(taken):
@@ -243,7 +244,7 @@ def _own_part(
     producers = Counter([ob.domain_of[p] for p in lineage])
     rows: list[tuple[str, int, bool, int]] = []
     for (domain, theirs), n in served.items():
-        if theirs == lineage:
+        if n and theirs == lineage:
             alone = domain in lanes and set(lanes[domain]) == {lineage}
             whole = alone and n == demanded[domain, lineage]
             rows.append((domain, n, whole, producers.pop(domain, 0)))

@@ -8,6 +8,7 @@ renaming producers, consumers and domains.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import combinations_with_replacement, permutations
 from math import factorial, prod
 from typing import NamedTuple
@@ -95,9 +96,10 @@ def stabilizer(producers: Producers) -> list[Perm] | None:
     return fixed
 
 
+@lru_cache(maxsize=8)
 def sketches(
     producers: Producers, *, consumers: int, domains: int, sources: bool = True
-) -> Iterator[Sketch]:
+) -> tuple[Sketch, ...]:
     """One sketch for each orbit of 1 to ``consumers`` consumers in at most ``domains`` domains.
 
     Consumers may sit in the producers' domains too. Without ``sources`` the source map is left
@@ -107,6 +109,7 @@ def sketches(
     fixed = stabilizer(producers)
     if fixed is None:
         raise ValueError(f"not canonical: {producers}")
+    found: list[Sketch] = []
     n, native = len(producers.domains), max(producers.domains) + 1
     mapped = range(n) if sources else (0,)
     for count in range(1, consumers + 1):
@@ -121,7 +124,8 @@ def sketches(
                 repeats = prod([factorial(chosen.count(c)) for c in set(chosen)])
                 # All renamings of endpoints, over those that change nothing.
                 orbit = factorial(n) * factorial(count) // (same * repeats)
-                yield Sketch(producers, chosen, orbit)
+                found.append(Sketch(producers, chosen, orbit))
+    return tuple(found)
 
 
 def _symmetries(

@@ -19,7 +19,7 @@ from oracle.program import BOUNDS, Bounds
 from oracle.survey import Survey, Task, survey, total
 from oracle.verify import verify
 from sembridge import io
-from sembridge.campaign import ENGINES, run_campaign
+from sembridge.campaign import run_campaign
 from sembridge.check import CHECKER
 from sembridge.cli.console import (
     ContractPath,
@@ -40,8 +40,15 @@ from sembridge.lowering import lower_valid
 from sembridge.obligations import resolve_valid
 from sembridge.verdict import Verdict
 
-EngineName = StrEnum("EngineName", {name: name for name in ENGINES})
-LOCAL = EngineName("local")
+
+class EngineName(StrEnum):
+    """Engines of :mod:`sembridge.campaign`."""
+
+    SERIAL = "serial"
+    LOCAL = "local"
+    DASK = "dask"
+
+
 COLUMNS = ("B_x", "N_x", "B_l", "N_l", "N_r", "N_o")
 
 
@@ -124,7 +131,7 @@ def family(
     ] = 0,
     engine: Annotated[
         EngineName, typer.Option(help="One process, all cores, or a Dask cluster.")
-    ] = LOCAL,
+    ] = EngineName.LOCAL,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Processes; one per core by default.")
     ] = None,
@@ -153,7 +160,7 @@ def family(
             survey,
             key=lambda task: task.key,
             result=Survey,
-            engine=engine.value,  # pyright: ignore[reportArgumentType]
+            engine=engine.value,
             jobs=jobs,
             scheduler=scheduler,
             journal=journal,
