@@ -1,4 +1,4 @@
-"""Do the judges agree? Checker, SMT model and executable reference on the same plans.
+"""Do the judges agree? Checker, SMT model, executable reference and oracle on the same plans.
 
 Two judges of legality disagree where one says legal and the other illegal. The executable
 reference judges what is observed, not how it came there: it refutes a plan that was called legal
@@ -13,19 +13,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 
+import msgspec
 from msgspec import Struct
 
+from oracle.enumerate import sequences
+from oracle.optimum import figures
+from oracle.program import BOUNDS
 from oracle.shrink import Pair, shrink
 from oracle.smt.prove import prove
 from sembridge.check import check
 from sembridge.contract import Contract
 from sembridge.errors import BadInput
 from sembridge.obligations import resolve, validate
-from sembridge.plan import Plan
+from sembridge.plan import AnyOp, Plan
 from sembridge.reference import Outcome, execute_valid
 
 LEGAL, ILLEGAL, UNKNOWN, NOT_RUN = "legal", "illegal", "unknown", "not run"
+
+NOT_LISTED = "not listed"
+"""The oracle lists accepted sequences of its family; of other plans it says nothing."""
+
+MAX_LISTED = 5_000
 
 
 class Judge(Struct, frozen=True, kw_only=True):
@@ -54,12 +64,35 @@ def _reference(contract: Contract, plan: Plan) -> str:
         return NOT_RUN
 
 
+@lru_cache(maxsize=4)
+def _listed(encoded: bytes) -> frozenset[tuple[AnyOp, ...]] | None:
+    """The oracle's accepted sequences for a contract; None where they are too many to list."""
+    ob = resolve(msgspec.json.decode(encoded, type=Contract))
+    try:
+        BOUNDS.check(ob)
+    except BadInput:
+        return None
+    if figures(ob).sequences > MAX_LISTED:
+        return None
+    return frozenset([sequence.ops for sequence in sequences(ob)])
+
+
+def _oracle(contract: Contract, plan: Plan) -> str:
+    if validate(resolve(contract)):
+        return ILLEGAL
+    listed = _listed(msgspec.json.encode(contract))
+    if listed is None or (plan.contract, plan.tag) != (contract.name, contract.tag):
+        return NOT_RUN
+    return LEGAL if plan.ops in listed else NOT_LISTED
+
+
 JUDGES: dict[str, Judge] = {
     judge.name: judge
     for judge in (
         Judge(name="checker", says=_checker),
         Judge(name="smt", says=_smt),
         Judge(name="reference", says=_reference),
+        Judge(name="oracle", says=_oracle),
         Judge(name="accept-all", says=lambda contract, plan: LEGAL, sane=False),
         Judge(name="reject-all", says=lambda contract, plan: ILLEGAL, sane=False),
     )

@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from msgspec.structs import replace
 
 from experiments.judges import edge_pairs, family_pairs, matrix_pairs, sanity
-from oracle.judges import clash, compare
+from experiments.matrix import matrix
+from oracle.judges import JUDGES, clash, compare
 from oracle.samples import draw_pairs
 from sembridge.check import check
 from sembridge.errors import BadInput
+from sembridge.lowering import lower
 from sembridge.plan import Broadcast, Part, Send
 from sembridge.verdict import Verdict
 
@@ -41,7 +44,8 @@ def test_they_agree_on_random_pairs_both_legal_and_illegal() -> None:
 
 
 def test_they_agree_on_the_doubled_sum() -> None:
-    assert compare([reducible_again()]).opinions == ((("illegal", "illegal", "differs"), 1),)
+    (opinions, count), *others = compare([reducible_again()]).opinions
+    assert (opinions[:3], count, others) == (("illegal", "illegal", "differs"), 1, [])
 
 
 def test_they_agree_that_an_empty_broadcast_to_a_holder_is_a_redelivery() -> None:
@@ -81,3 +85,14 @@ def test_a_comparison_needs_two_judges_that_exist(judges: tuple[str, ...]) -> No
 def test_unknown_clashes_with_nothing() -> None:
     assert not clash(["unknown", "legal", "equal"])
     assert not clash(["unknown", "illegal", "differs"])
+
+
+def test_the_oracle_speaks_of_its_family_and_of_nothing_else() -> None:
+    cases = {case.id: case.contract for case in matrix()}
+    contract = cases["replica.tp2.d1.v0"]
+    says = JUDGES["oracle"].says
+    plan = lower(contract)
+    assert says(contract, plan) == "legal"
+    assert says(contract, replace(plan, ops=plan.ops[::-1])) == "not listed"
+    assert says(contract, replace(plan, tag=None)) == "not run"
+    assert says(cases["replica.tp4.d1.v0"], lower(cases["replica.tp4.d1.v0"])) == "not run"
