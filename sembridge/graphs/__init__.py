@@ -1,0 +1,1 @@
+"""Facts from torch graphs: an abstract interpretation of one rank's program over placements."""

@@ -1,0 +1,175 @@
+"""Programs read off torch: exported programs, FX graphs of ATen operators, modules.
+
+The one boundary to torch, which is imported on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from sembridge.errors import BadInput
+from sembridge.graphs.program import Node, Program, Ref, TensorType
+
+INSTALL = "pip install 'sembridge[live]'"
+
+
+def import_torch() -> Any:
+    """The torch package.
+
+    Raises:
+        BadInput: it is not installed, or does not start; names the extra to install.
+    """
+    try:
+        return importlib.import_module("torch")
+    except (ImportError, RuntimeError, OSError) as error:
+        reason = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        raise BadInput(f"torch graphs need torch ({INSTALL}): {reason[0]}") from None
+
+
+def program_of(source: Any) -> Program:
+    """An ``ExportedProgram``, or a ``GraphModule`` or ``Graph`` of ATen operators, as a program.
+
+    Raises:
+        BadInput: torch is missing, or the source is none of these.
+    """
+    torch = import_torch()
+    if isinstance(source, torch.export.ExportedProgram):
+        signature = source.graph_signature
+        targets = {
+            spec.arg.name: spec.target
+            for spec in signature.input_specs
+            if spec.target is not None and hasattr(spec.arg, "name")
+        }
+        return _read(source.graph, source.graph_module, targets)
+    if isinstance(source, torch.fx.GraphModule):
+        return _read(source.graph, source, {})
+    raise BadInput(f"expected an exported program or a graph module, got {type(source).__name__}")
+
+
+def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> Program:
+    """Export a module on example arguments, functionalised where it writes in place.
+
+    Raises:
+        BadInput: torch is missing or cannot export the module.
+    """
+    torch = import_torch()
+    try:
+        exported = torch.export.export(module, tuple(args), dict(kwargs or {}))
+        if any(_writes(node.target) for node in exported.graph.nodes):
+            exported = exported.run_decompositions({})
+    except Exception as error:  # torch raises many kinds, its own and bare ones
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise BadInput(f"torch.export cannot export {type(module).__name__}: {first}") from error
+    return program_of(exported)
+
+
+def _writes(target: Any) -> bool:
+    return bool(getattr(getattr(target, "_schema", None), "is_mutable", False))
+
+
+def _read(graph: Any, owner: Any, targets: Mapping[str, str]) -> Program:
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node.op == "get_attr" and _is_graph(_attribute(owner, node.target)):
+            continue
+        nodes.append(_node(node, owner, targets))
+    return Program(nodes=tuple(nodes))
+
+
+def _node(node: Any, owner: Any, targets: Mapping[str, str]) -> Node:
+    op, args = _operation(node, owner, targets)
+    return Node(
+        name=node.name, op=op, args=args, type=_type(node.meta.get("val")), module=_module(node)
+    )
+
+
+def _operation(
+    node: Any, owner: Any, targets: Mapping[str, str]
+) -> tuple[str, dict[str, Any]]:
+    torch = import_torch()
+    match node.op:
+        case "placeholder":
+            return "placeholder", {"target": targets.get(node.name, str(node.target))}
+        case "get_attr":
+            return "placeholder", {"target": str(node.target)}
+        case "output":
+            returned: Any = node.args[0]
+            outputs = list(returned) if isinstance(returned, tuple | list) else [returned]
+            return "output", {"outputs": _argument(outputs, owner)}
+        case "call_function":
+            pass
+        case other:
+            return f"{other}.{node.target}", {"operands": _argument(list(node.args), owner)}
+    target = node.target
+    if target is importlib.import_module("operator").getitem:
+        return "getitem", {
+            "self": _argument(node.args[0], owner),
+            "index": _argument(node.args[1], owner),
+        }
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return _higher_order(node, owner)
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        name = getattr(target, "__name__", str(target))
+        op = f"python.{name}"
+        return op, {"operands": _argument([*node.args, *node.kwargs.values()], owner)}
+    names = [argument.name for argument in schema.arguments]
+    bound = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    name = schema.name.replace("::", ".").replace("_autograd.", ".", 1)
+    op = f"{name}.{schema.overload_name or 'default'}"
+    return op, {key: _argument(value, owner) for key, value in bound.items() if value is not None}
+
+
+def _higher_order(node: Any, owner: Any) -> tuple[str, dict[str, Any]]:
+    op = f"hop.{node.target.name()}"
+    args = [_argument(a, owner) for a in node.args]
+    if op == "hop.cond" and len(args) == 4:
+        return op, dict(zip(("pred", "true", "false", "operands"), args, strict=True))
+    at = next((i for i, a in enumerate(args) if isinstance(a, Program)), len(args))
+    body = {"body": args[at]} if at < len(args) else {}
+    return op, {**body, "operands": args[at + 1 :]}
+
+
+def _argument(argument: Any, owner: Any) -> Any:
+    torch = import_torch()
+    if isinstance(argument, torch.fx.Node):
+        if argument.op == "get_attr":
+            found = _attribute(owner, argument.target)
+            if _is_graph(found):
+                return _read(found.graph, found, {})
+        return Ref(argument.name)
+    if isinstance(argument, tuple | list):
+        return [_argument(item, owner) for item in cast("Sequence[Any]", argument)]
+    if isinstance(argument, bool | int | float | str) or argument is None:
+        return argument
+    return str(argument)
+
+
+def _is_graph(found: Any) -> bool:
+    return isinstance(found, import_torch().fx.GraphModule)
+
+
+def _attribute(owner: Any, path: str) -> Any:
+    found = owner
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def _type(value: Any) -> TensorType | None:
+    torch = import_torch()
+    if isinstance(value, torch.Tensor):
+        shape = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
+        return TensorType(shape, str(value.dtype).removeprefix("torch."))
+    return None
+
+
+def _module(node: Any) -> str:
+    """Path of the innermost module that ran a node; '' for the outermost."""
+    stack: Any = node.meta.get("nn_module_stack") or {}
+    if not stack:
+        return ""
+    path = str(list(stack.values())[-1][0])
+    return path.removeprefix("L['self']").lstrip(".")
