@@ -1,4 +1,4 @@
-"""Contracts from real models: the edges command."""
+"""Contracts from real models and from graphs: the edges command."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from sembridge import io
 from sembridge.cli.console import Json, Quiet, emit, err, out, table
+from sembridge.cli.graphs import Domains, Graphs, graph_edge
 from sembridge.coalesce import graph_cost
 from sembridge.draw import size_of
 from sembridge.errors import BadInput
@@ -28,17 +29,31 @@ from sembridge.wire import framed
 
 
 def edges(
-    model_config: Annotated[Path, typer.Option(help="A model's published config.json.")],
-    tp: Annotated[int, typer.Option(help="Tensor-parallel lanes on each side.")],
+    model_config: Annotated[
+        Path | None, typer.Option(help="A model's published config.json.")
+    ] = None,
+    graph: Graphs = None,
+    domains: Domains = None,
+    tp: Annotated[
+        int | None, typer.Option(help="Tensor-parallel lanes on each side (model config).")
+    ] = None,
     owner: Annotated[
         int | None, typer.Option(help="Producer rank that owns the decision, where one does.")
     ] = None,
     surface: Annotated[
-        str, typer.Option(help=f"Result surface: {', '.join(SURFACES)}.")
-    ] = "tokens",
+        str | None,
+        typer.Option(
+            help=f"Result surface: {', '.join(SURFACES)}. By default tokens of a model config, "
+            "complete of a graph."
+        ),
+    ] = None,
     rows: Annotated[int, typer.Option(help="Rows (tokens) of one step.")] = 1,
     cut: Annotated[
-        int | None, typer.Option(help="Layers before the boundary; half of them by default.")
+        str | None,
+        typer.Option(
+            help="Layers before the boundary, half of them by default; in a graph the node, or "
+            "the module whose last node it is."
+        ),
     ] = None,
     mlp: Annotated[
         bool, typer.Option("--mlp", help="The two edges inside an MLP as well.")
@@ -54,37 +69,61 @@ def edges(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Build the hidden, residual and result edges of a real model, and lower them.
+    """Build the edges of a real model from its config, or of a graph at a cut, and lower them.
 
-    What the config does not say is an error that names the key, or an option.
+    What the config does not say is an error that names the key, or an option. What the graph
+    does not show is absent from the contract, and the plan falls back.
 
     Examples: `sembridge edges --model-config config.json --tp 4 --owner 0` ·
-    `sembridge edges --model-config config.json --tp 2 --surface logprobs --json`
+    `sembridge edges --model-config config.json --tp 2 --surface logprobs --json` ·
+    `sembridge edges --graph program.pt2 --cut layers.3.mlp --domains mesh.json`
     """
-    if surface not in SURFACES:
+    if (model_config is None) == (graph is None):
+        raise BadInput("give --model-config or --graph, and not both")
+    asked = surface or ("complete" if graph else "tokens")
+    if asked not in SURFACES:
         raise BadInput(f"no such surface {surface!r}: one of {', '.join(SURFACES)}")
-    config = _read_config(model_config)
-    try:
-        model = read_model(config, dtype=dtype, valid_vocab=valid_vocab)
-        deployment = Deployment(tp=tp, rows=rows, owner=owner, cut=cut, logits_dtype=logits_dtype)
-        named = model_edges(model, deployment)
-        named["result"] = result_edge(model, deployment, SURFACES[surface])
-        if mlp:
-            named |= mlp_edges(model, deployment)
-        found = [_lowered(kind, edge) for kind, edge in named.items()]
-    except BadInput as error:
-        raise error.within(str(model_config)) from None
-    pairs = [(f["contract"], f["plan"]) for f in found]
-    cost = graph_cost(pairs)
+    document: dict[str, Any]
+    if graph:
+        if cut is None or domains is None:
+            raise BadInput("a graph needs --cut and --domains")
+        facts, edge = graph_edge(graph, cut, domains, SURFACES[asked], owner)
+        found = [_lowered(facts.node, edge)]
+        document = {"cut": facts}
+        title = f"{facts.node} {facts.module}: {facts.element}"
+        if facts.missing and not quiet:
+            err.print(f"no facts: {facts.missing}", markup=False)
+    else:
+        if model_config is None or tp is None:
+            raise BadInput("a model config needs --tp")
+        config = _read_config(model_config)
+        layers = None if cut is None else _layers(cut)
+        try:
+            model = read_model(config, dtype=dtype, valid_vocab=valid_vocab)
+            deployment = Deployment(
+                tp=tp, rows=rows, owner=owner, cut=layers, logits_dtype=logits_dtype
+            )
+            named = model_edges(model, deployment)
+            named["result"] = result_edge(model, deployment, SURFACES[asked])
+            if mlp:
+                named |= mlp_edges(model, deployment)
+            found = [_lowered(kind, edge) for kind, edge in named.items()]
+        except BadInput as error:
+            raise error.within(str(model_config)) from None
+        document = {"model": model}
+        title = (
+            f"{model.name}: {model.hidden} hidden, {model.vocab} vocabulary, {model.dtype}, "
+            f"TP {tp}, {rows} rows"
+        )
+    cost = graph_cost([(f["contract"], f["plan"]) for f in found])
     if export is not None:
         _export(export, found)
     if as_json:
-        emit({"model": model, "edges": found, "graph_cost": cost})
+        emit({**document, "edges": found, "graph_cost": cost})
         return
     out.print(
         table(
-            f"{model.name}: {model.hidden} hidden, {model.vocab} vocabulary, {model.dtype}, "
-            f"TP {tp}, {rows} rows",
+            title,
             ("edge", "placement", "facts", "ops", "cross bytes", "frames", "framed"),
             [
                 (
@@ -103,6 +142,13 @@ def edges(
     if not quiet:
         single = sum(f["footprint"].cross_startups for f in found)
         err.print(f"startups: {single} one by one, {cost.cross_startups} with equal routes packed")
+
+
+def _layers(cut: str) -> int:
+    try:
+        return int(cut)
+    except ValueError:
+        raise BadInput(f"expected a number of layers, got {cut!r}", path="--cut") from None
 
 
 def _read_config(path: Path) -> dict[str, Any]:

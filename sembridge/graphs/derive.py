@@ -88,9 +88,7 @@ class _Run:
             state = env[ref.name]
             return state.placement if isinstance(state, Element) else _common(state)
 
-        call = Call(
-            node=node, program=program, placed=placed, group=self.names, ranks=self.ranks
-        )
+        call = Call(node=node, program=program, placed=placed, group=self.names, ranks=self.ranks)
         if entry is None:
             return self._element(node, own_block(call), env)
         if varies(node.args):
@@ -113,14 +111,16 @@ class _Run:
                 self.doubts.append(Doubt(node=node.name, says=says))
 
     def _element(
-        self, node: Node, placement: Placement | None, env: dict[str, State], *,
+        self,
+        node: Node,
+        placement: Placement | None,
+        env: dict[str, State],
+        *,
         collective: bool = False,
     ) -> Element:
-        """An element with its provenance: an operand's where it has the same kind, else this node's."""
+        """An element with its provenance: that of an operand of its kind, else this node."""
         if collective and isinstance(placement, Replicate):
-            return Element(
-                group=self.group, placement=placement, by=node.name, completed=node.name
-            )
+            return Element(group=self.group, placement=placement, by=node.name, completed=node.name)
         read = [env[ref.name] for ref in refs(node.args)]
         operands = [s for s in read if isinstance(s, Element)]
         operands += [e for s in read if isinstance(s, tuple) for e in s]
@@ -134,9 +134,7 @@ class _Run:
         if collective or not alike:
             return Element(group=self.group, placement=placement, by=node.name)
         last = max(alike, key=lambda o: self._age(o))
-        return Element(
-            group=self.group, placement=placement, by=last.by, completed=last.completed
-        )
+        return Element(group=self.group, placement=placement, by=last.by, completed=last.completed)
 
     def _age(self, element: Element) -> int:
         """Later collectives name a replica before earlier ones, and these before inputs."""

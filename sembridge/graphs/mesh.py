@@ -23,7 +23,7 @@ class Group(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 
     ranks: Annotated[int, Meta(ge=1, le=2**16)]
     names: Names = ()
-    placements: dict[Name, Placement] = field(default_factory=dict)
+    placements: dict[Name, Placement] = field(default_factory=dict[str, Placement])
 
 
 class Lanes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,9 +103,7 @@ def inputs_of(
     found: dict[str, Element] = {}
     for node, target in targets.items():
         matching = {k: p for k, p in group.placements.items() if k in (target, node)}
-        matching = matching or {
-            k: p for k, p in group.placements.items() if fnmatchcase(target, k)
-        }
+        matching = matching or {k: p for k, p in group.placements.items() if fnmatchcase(target, k)}
         used |= {k for k in group.placements if k in (target, node) or fnmatchcase(target, k)}
         placements = set(matching.values())
         path = f"$.groups.{name}.placements"

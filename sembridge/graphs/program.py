@@ -101,6 +101,25 @@ class Program(Struct, frozen=True, kw_only=True, dict=True):
         return seen
 
 
+def ordered(program: Program) -> Program:
+    """The program itself, once its names are unique and each node follows what it reads.
+
+    Raises:
+        BadInput: they are not, or it does not.
+    """
+    seen: set[str] = set()
+    for node in program.nodes:
+        for argument in node.args.values():
+            if isinstance(argument, Program):
+                ordered(argument)
+        if stray := next((r.name for r in refs(node.args) if r.name not in seen), None):
+            raise BadInput(f"node {node.name!r} reads {stray!r}, which no node before it makes")
+        if node.name in seen:
+            raise BadInput(f"two nodes are called {node.name!r}")
+        seen.add(node.name)
+    return program
+
+
 def refs(argument: Any) -> Iterator[Ref]:
     """Every reference in an argument, depth first."""
     if isinstance(argument, Ref):
@@ -156,7 +175,7 @@ def _merged(node: str, arguments: list[Any]) -> Any:
         return first
     if all(isinstance(a, Program) for a in arguments):
         return merge(arguments)
-    kinds = {type(a) for a in arguments}
+    kinds: set[type] = {type(a) for a in arguments}
     if kinds == {dict} and all(a.keys() == first.keys() for a in arguments):
         return {key: _merged(node, [a[key] for a in arguments]) for key in first}
     if kinds == {list} and all(len(a) == len(first) for a in arguments):
@@ -164,3 +183,13 @@ def _merged(node: str, arguments: list[Any]) -> Any:
     if kinds & {Ref, dict, list, Program}:
         raise BadInput(f"node {node!r} reads other values on other ranks")
     return Varying(tuple(arguments))
+
+
+def higher_order(name: str, arguments: list[Any]) -> tuple[str, dict[str, Any]]:
+    """A higher-order operator: its subgraphs, and the operands that they run on."""
+    op = f"hop.{name}"
+    if op == "hop.cond" and len(arguments) == 4:
+        return op, dict(zip(("pred", "true", "false", "operands"), arguments, strict=True))
+    at = next((i for i, a in enumerate(arguments) if isinstance(a, Program)), len(arguments))
+    body = {"body": arguments[at]} if at < len(arguments) else {}
+    return op, {**body, "operands": arguments[at + 1 :]}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from sembridge.errors import BadInput
-from sembridge.graphs.program import Node, Program, Ref, TensorType
+from sembridge.graphs.program import Node, Program, Ref, TensorType, higher_order, ordered
 
 INSTALL = "pip install 'sembridge[live]'"
 
@@ -42,9 +42,9 @@ def program_of(source: Any) -> Program:
             for spec in signature.input_specs
             if spec.target is not None and hasattr(spec.arg, "name")
         }
-        return _read(source.graph, source.graph_module, targets)
+        return ordered(_read(source.graph, source.graph_module, targets))
     if isinstance(source, torch.fx.GraphModule):
-        return _read(source.graph, source, {})
+        return ordered(_read(source.graph, source, {}))
     raise BadInput(f"expected an exported program or a graph module, got {type(source).__name__}")
 
 
@@ -85,9 +85,7 @@ def _node(node: Any, owner: Any, targets: Mapping[str, str]) -> Node:
     )
 
 
-def _operation(
-    node: Any, owner: Any, targets: Mapping[str, str]
-) -> tuple[str, dict[str, Any]]:
+def _operation(node: Any, owner: Any, targets: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     torch = import_torch()
     match node.op:
         case "placeholder":
@@ -95,9 +93,8 @@ def _operation(
         case "get_attr":
             return "placeholder", {"target": str(node.target)}
         case "output":
-            returned: Any = node.args[0]
-            outputs = list(returned) if isinstance(returned, tuple | list) else [returned]
-            return "output", {"outputs": _argument(outputs, owner)}
+            outputs = _argument(node.args[0], owner)
+            return "output", {"outputs": outputs if isinstance(outputs, list) else [outputs]}
         case "call_function":
             pass
         case other:
@@ -109,7 +106,7 @@ def _operation(
             "index": _argument(node.args[1], owner),
         }
     if isinstance(target, torch._ops.HigherOrderOperator):
-        return _higher_order(node, owner)
+        return higher_order(target.name(), [_argument(a, owner) for a in node.args])
     schema = getattr(target, "_schema", None)
     if schema is None:
         name = getattr(target, "__name__", str(target))
@@ -120,16 +117,6 @@ def _operation(
     name = schema.name.replace("::", ".").replace("_autograd.", ".", 1)
     op = f"{name}.{schema.overload_name or 'default'}"
     return op, {key: _argument(value, owner) for key, value in bound.items() if value is not None}
-
-
-def _higher_order(node: Any, owner: Any) -> tuple[str, dict[str, Any]]:
-    op = f"hop.{node.target.name()}"
-    args = [_argument(a, owner) for a in node.args]
-    if op == "hop.cond" and len(args) == 4:
-        return op, dict(zip(("pred", "true", "false", "operands"), args, strict=True))
-    at = next((i for i, a in enumerate(args) if isinstance(a, Program)), len(args))
-    body = {"body": args[at]} if at < len(args) else {}
-    return op, {**body, "operands": args[at + 1 :]}
 
 
 def _argument(argument: Any, owner: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 from msgspec import Struct
 
 from sembridge.graphs.lattice import REPLICATE, SUM
-from sembridge.graphs.program import Node, Program, Ref, Size, TensorType, Varying
+from sembridge.graphs.program import Node, Program, Ref, Size, Varying
 from sembridge.layout import DTYPES, Operator, Partial, Placement, Replicate, Shard
 
 
@@ -93,11 +93,11 @@ RULES: dict[str, Entry] = {}
 def transfer(
     *operators: str, aliases: bool = False, collective: bool = False
 ) -> Callable[[Rule], Rule]:
-    """Register a rule for a family of operators of ``aten``, or of the namespace given."""
+    """Register a rule for a family of operators: names between spaces, ``aten``'s by default."""
 
     def register(rule: Rule) -> Rule:
         entry = Entry(rule=rule, aliases=aliases, collective=collective)
-        for operator in operators:
+        for operator in " ".join(operators).split():
             RULES[operator if "." in operator else f"aten.{operator}"] = entry
         return rule
 
@@ -212,9 +212,7 @@ def along_shards(operands: Sequence[Operand], shape: tuple[Size, ...]) -> Placem
     """
     if any(o.placement is None or isinstance(o.placement, Partial) for o in operands):
         return None
-    axes = {
-        o.placement.dim - len(o.shape) for o in operands if isinstance(o.placement, Shard)
-    }
+    axes = {o.placement.dim - len(o.shape) for o in operands if isinstance(o.placement, Shard)}
     if not axes:
         return REPLICATE
     axis = axes.pop()
@@ -248,10 +246,10 @@ gt hardsigmoid hardswish hardtanh isinf isnan isfinite le leaky_relu log log10 l
 log_sigmoid logical_and logical_not logical_or logical_xor lt mish ne pow reciprocal relu relu6
 remainder round rsqrt selu sgn sigmoid sign silu sin sinh softplus sqrt square tan tanh threshold
 trunc addcmul addcdiv lerp
-""".split()
+"""
 
 
-@transfer(*NONLINEAR)
+@transfer(NONLINEAR)
 def nonlinear(call: Call) -> Result:
     """f(x, ...) elementwise: replicas and shards stay what they are, a partial is lost."""
     return along_shards(call.operands, call.shape)
@@ -318,8 +316,8 @@ def masked_fill(call: Call) -> Result:
     return along_shards([x, mask, call.as_operand(value)], call.shape)
 
 
-@transfer("_c10d_functional.wait_tensor", "clone", "contiguous", "alias", "detach", aliases=True)
-@transfer("lift_fresh_copy", "lift_fresh", "positive", aliases=True)
+@transfer("_c10d_functional.wait_tensor", "contiguous", "alias", "detach", aliases=True)
+@transfer("clone", "lift_fresh_copy", "positive")
 def same(call: Call) -> Result:
     """The operand itself."""
     return call.operands[0].placement if call.operands else None
@@ -356,17 +354,15 @@ def contract(
     placements = [o.placement for _, o in operands]
     if _all_replicas([o for _, o in operands]):
         return REPLICATE
-    if placements.count(SUM) == 1 and all(
-        p == SUM or isinstance(p, Replicate) for p in placements
-    ):
+    if placements.count(SUM) == 1 and all(p == SUM or isinstance(p, Replicate) for p in placements):
         return SUM
     if any(p is None or isinstance(p, Partial) for p in placements):
         return None
-    if any(len(set(labels)) != len(labels) or len(labels) != len(o.shape) for labels, o in operands):
+    if any(
+        len(set(labels)) != len(labels) or len(labels) != len(o.shape) for labels, o in operands
+    ):
         return None
-    sharded = {
-        labels[o.placement.dim] for labels, o in operands if isinstance(o.placement, Shard)
-    }
+    sharded = {labels[o.placement.dim] for labels, o in operands if isinstance(o.placement, Shard)}
     if len(sharded) != 1:
         return None
     label = sharded.pop()
@@ -589,9 +585,7 @@ def ordered(call: Call) -> Result:
     return along_axis(call)
 
 
-@transfer(
-    "layer_norm", "native_layer_norm", "rms_norm", "_fused_rms_norm", "_fused_layer_norm"
-)
+@transfer("layer_norm", "native_layer_norm", "rms_norm", "_fused_rms_norm", "_fused_layer_norm")
 def normalise(call: Call) -> Result:
     """Normalises over the last axes, by weights that are the same on every rank."""
     x = call.operand("input")
@@ -814,12 +808,12 @@ def gather(call: Call) -> Result:
 
 
 @transfer(
-    *"""
+    """
     index one_hot bincount histc nonzero searchsorted bucketize diff roll flip repeat
     repeat_interleave tile constant_pad_nd pad convolution scalar_tensor arange linspace full
     zeros ones eye outer new_zeros new_ones new_full scatter index_fill masked_select
     sym_numel item _local_scalar_dense group_norm native_group_norm
-    """.split(),
+    """,
     aliases=True,
 )
 def deterministic(call: Call) -> Result:
