@@ -146,8 +146,11 @@ def varies(argument: Any) -> bool:
 def merge(programs: Sequence[Program]) -> Program:
     """The programs of all ranks as one, its differing literals marked.
 
+    Where ranks read different nodes, a node between stands for the choice: the item of one list
+    that each rank takes, or a choice that no rule knows.
+
     Raises:
-        BadInput: they differ in more than literals: other nodes, operators or shapes.
+        BadInput: they differ in their nodes' operators or shapes.
     """
     first, *others = programs
     if not others:
@@ -157,32 +160,54 @@ def merge(programs: Sequence[Program]) -> Program:
             raise BadInput(
                 f"rank {rank} runs {len(program.nodes)} nodes, rank 0 {len(first.nodes)}"
             )
-    nodes: list[Node] = []
+    merged = _Merge(programs)
     for same in zip(*(program.nodes for program in programs), strict=True):
         node = same[0]
         if any(n != node for n in same):
             if len({(n.name, n.op, n.type, n.module) for n in same}) > 1:
                 raise BadInput(f"node {node.name!r} is not the same operation on every rank")
-            args = cast("dict[str, Any]", _merged(node.name, [n.args for n in same]))
+            args = cast("dict[str, Any]", merged.argument([n.args for n in same]))
             node = replace(node, args=args)
-        nodes.append(node)
-    return Program(nodes=tuple(nodes))
+        merged.nodes.append(node)
+    return Program(nodes=tuple(merged.nodes))
 
 
-def _merged(node: str, arguments: list[Any]) -> Any:
-    first = arguments[0]
-    if all(a == first for a in arguments):
-        return first
-    if all(isinstance(a, Program) for a in arguments):
-        return merge(arguments)
-    kinds: set[type] = {type(a) for a in arguments}
-    if kinds == {dict} and all(a.keys() == first.keys() for a in arguments):
-        return {key: _merged(node, [a[key] for a in arguments]) for key in first}
-    if kinds == {list} and all(len(a) == len(first) for a in arguments):
-        return [_merged(node, list(items)) for items in zip(*arguments, strict=True)]
-    if kinds & {Ref, dict, list, Program}:
-        raise BadInput(f"node {node!r} reads other values on other ranks")
-    return Varying(tuple(arguments))
+class _Merge:
+    """Merged arguments, and the nodes so far: a choice comes before the node that reads it."""
+
+    def __init__(self, programs: Sequence[Program]) -> None:
+        self.programs = programs
+        self.nodes: list[Node] = []
+
+    def argument(self, arguments: list[Any]) -> Any:
+        """One argument as each rank has it."""
+        first = arguments[0]
+        if all(a == first for a in arguments):
+            return first
+        kinds: set[type] = {type(a) for a in arguments}
+        if kinds == {Program}:
+            return merge(arguments)
+        if kinds == {Ref}:
+            return self.choice(arguments)
+        if kinds == {dict} and all(a.keys() == first.keys() for a in arguments):
+            return {key: self.argument([a[key] for a in arguments]) for key in first}
+        if kinds == {list} and all(len(a) == len(first) for a in arguments):
+            return [self.argument(list(items)) for items in zip(*arguments, strict=True)]
+        return Varying(tuple(arguments))
+
+    def choice(self, chosen: list[Ref]) -> Ref:
+        """A node for what each rank reads."""
+        read = [p.by_name[ref.name] for p, ref in zip(self.programs, chosen, strict=True)]
+        name = f"choice_{len(self.nodes)}"
+        sources = {n.args["self"] if n.op == "getitem" else None for n in read}
+        source = sources.pop()
+        if source is None or sources:
+            node = Node(name=name, op="ranks.choose", args={"of": chosen})
+        else:
+            args = {"self": source, "index": self.argument([n.args["index"] for n in read])}
+            node = Node(name=name, op="getitem", args=args, type=read[0].type)
+        self.nodes.append(node)
+        return Ref(name)
 
 
 def higher_order(name: str, arguments: list[Any]) -> tuple[str, dict[str, Any]]:
