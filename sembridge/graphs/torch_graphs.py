@@ -6,10 +6,13 @@ The one boundary to torch, which is imported on first use.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 from sembridge.errors import BadInput
+from sembridge.graphs.derive import CutFacts, facts_at
+from sembridge.graphs.mesh import RankMesh
 from sembridge.graphs.program import Node, Program, Ref, TensorType, higher_order, ordered
 
 INSTALL = "pip install 'sembridge[live]'"
@@ -63,6 +66,50 @@ def export(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = 
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise BadInput(f"torch.export cannot export {type(module).__name__}: {first}") from error
     return program_of(exported)
+
+
+@contextmanager
+def as_rank(rank: int, ranks: int) -> Generator[None]:
+    """Stand in for one rank of a group: a process group that communicates with nobody.
+
+    Graphs call it ``"0"``. For exporting and compiling only; what collectives return is unset.
+
+    Raises:
+        BadInput: torch is missing, or a process group exists already.
+    """
+    import_torch()
+    distributed = importlib.import_module("torch.distributed")
+    if distributed.is_initialized():
+        raise BadInput("a process group exists already: export under it, or destroy it first")
+    fake = importlib.import_module("torch.testing._internal.distributed.fake_pg")
+    distributed.init_process_group("fake", store=fake.FakeStore(), rank=rank, world_size=ranks)
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+
+
+def module_facts(module: Any, args: Sequence[Any], mesh: RankMesh, cut: str) -> CutFacts:
+    """The facts at a cut of a module that is written with functional collectives.
+
+    ``module`` is exported as it is, which ``mesh.same_program`` has to vouch for; or it is a
+    function from a rank to that rank's module, and each one is built and exported as its rank
+    (:func:`as_rank`). The cut is a node's name or a submodule's path.
+
+    Raises:
+        BadInput: torch is missing or cannot export the module; no such cut; as
+            :func:`~sembridge.graphs.derive.facts_at`.
+    """
+    torch = import_torch()
+    if isinstance(module, torch.nn.Module):
+        return facts_at([export(module, args)], mesh, cut)
+    mesh.check()
+    ranks = mesh.groups[mesh.group].ranks
+    programs: list[Program] = []
+    for rank in range(ranks):
+        with as_rank(rank, ranks):
+            programs.append(export(module(rank), args))
+    return facts_at(programs, mesh, cut)
 
 
 def _writes(target: Any) -> bool:
