@@ -66,8 +66,9 @@ class _Run:
         env: dict[str, State] = {}
         overwritten = _overwritten(program)
         for node in program.nodes:
-            if node.op == "placeholder":
-                env[node.name] = inputs[node.name]
+            if node.is_input:
+                what = unknown(self.group, node.name, "a tensor that nothing is said of")
+                env[node.name] = inputs.get(node.name, what)
             elif node.op != "output":
                 env[node.name] = self._node(program, node, env)
             if node.name in overwritten:
@@ -95,7 +96,11 @@ class _Run:
             return unknown(self.group, node.name, "a literal differs between ranks")
         if entry.collective:
             self._collective(node, call)
-        result: Result = entry.rule(call)
+        try:
+            result: Result = entry.rule(call)
+        except (LookupError, TypeError, ValueError, ArithmeticError):
+            # A symbolic size where the rule computes, or a file whose arguments make no sense.
+            return unknown(self.group, node.name, f"arguments that {node.op} has no rule for")
         if isinstance(result, tuple):
             return tuple(self._element(node, placement, env) for placement in result)
         return self._element(node, result, env, collective=entry.collective)
@@ -232,7 +237,7 @@ def derive(program: Program, mesh: RankMesh, group: str | None = None) -> Deriva
     name = group or mesh.group
     _known_groups(program, mesh)
     described: Group = mesh.groups[name]
-    placeholders = [n for n in program.nodes if n.op == "placeholder"]
+    placeholders = [n for n in program.nodes if n.is_input]
     targets = {n.name: str(n.args.get("target", n.name)) for n in placeholders}
     ranks = {n.name: len(n.type.shape) if n.type else None for n in placeholders}
     inputs = inputs_of(targets, ranks, name, described)
@@ -374,7 +379,7 @@ def _lane_by_lane(node: Node) -> Placement:
 def _where(name: str, program: Program) -> str:
     """A node for people: its operator, and the module that ran it."""
     node = program.by_name.get(name)
-    if node is None or node.op == "placeholder":
+    if node is None or node.is_input:
         return name
     operator = node.packet.split(".")[-1]
     return f"{operator} {name}" + (f" in {node.module}" if node.module else "")

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sembridge.errors import BadInput
 from sembridge.graphs.derive import Derivation, interpret
@@ -89,9 +90,8 @@ class Captured(Struct, frozen=True, kw_only=True):
 
     @property
     def results(self) -> list[str]:
-        """The graph's output nodes that are tensors."""
-        nodes = [r for r in self.program.nodes[-1].args["outputs"] if isinstance(r, Ref)]
-        return [r.name for r in nodes if self.program.by_name[r.name].type is not None]
+        """The graph's output nodes."""
+        return [ref.name for ref in self.program.nodes[-1].args["outputs"]]
 
     def derive(self, group: str, ranks: int, names: set[str]) -> Derivation:
         """Interpret the graph from its inputs' placements."""
@@ -135,7 +135,7 @@ def capture(
         ) from error
     if len(graphs) != 1:
         raise BadInput(f"{type(module).__name__} compiles to {len(graphs)} graphs")
-    program = program_of(graphs[0])
+    program = _tensors_only(program_of(graphs[0]))
     placeholders = [n for n in program.nodes if n.op == "placeholder"]
     tensors = [n for n in placeholders if n.type is not None]
     if len(tensors) != len(inputs):
@@ -161,6 +161,15 @@ def merge_ranks(captured: Sequence[Captured]) -> Captured:
         inputs=first.inputs,
         outputs=first.outputs,
     )
+
+
+def _tensors_only(program: Program) -> Program:
+    """Without the device meshes that DTensors carry among constants and outputs."""
+    nodes = [n for n in program.nodes if n.op != "constant" or n.type is not None]
+    *nodes, output = nodes
+    tensors = {n.name for n in nodes if n.type is not None}
+    kept = [r for r in output.args["outputs"] if isinstance(r, Ref) and r.name in tensors]
+    return Program(nodes=(*nodes, replace(output, args={"outputs": kept})))
 
 
 def _several(output: Any) -> Sequence[Any]:

@@ -40,11 +40,11 @@ class TensorType(Struct, frozen=True, gc=False):
 
 
 class Node(Struct, frozen=True, kw_only=True):
-    """One node: ``op`` is ``placeholder``, ``output``, ``getitem`` or an operator's dotted name.
+    """One node: ``op`` is ``placeholder``, ``constant``, ``output``, ``getitem`` or an operator.
 
-    ``args`` are by the operator's own argument names, defaults left out; a placeholder has its
-    qualified name as ``target``. ``type`` is None where the node is no single tensor. ``module``
-    is the path of the module that ran it.
+    ``args`` are by the operator's own argument names, defaults left out; a placeholder and a
+    constant tensor have their qualified name as ``target``. ``type`` is None where the node is no
+    single tensor. ``module`` is the path of the module that ran it.
     """
 
     name: str
@@ -52,6 +52,11 @@ class Node(Struct, frozen=True, kw_only=True):
     args: dict[str, Any]
     type: TensorType | None = None
     module: str = ""
+
+    @property
+    def is_input(self) -> bool:
+        """Whether its value comes from outside of the graph."""
+        return self.op in ("placeholder", "constant")
 
     @property
     def packet(self) -> str:

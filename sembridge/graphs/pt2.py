@@ -71,6 +71,22 @@ class _Graph(Struct):
     tensor_values: dict[str, _Meta]
 
 
+class _Subgraph(Struct):
+    graph: _Graph
+
+
+LITERALS: dict[str, Any] = {
+    "as_int": int,
+    "as_ints": list[int],
+    "as_float": float,
+    "as_floats": list[float],
+    "as_bool": bool,
+    "as_bools": list[bool],
+    "as_string": str,
+    "as_strings": list[str],
+}
+
+
 class _Signature(Struct):
     input_specs: list[dict[str, dict[str, Any]]]
 
@@ -191,19 +207,17 @@ def _argument(tagged: Argument) -> Any:
     if len(tagged) != 1:
         raise BadInput(f"expected one tagged value, got keys {sorted(tagged)[:4]}")
     (tag, held), *_ = tagged.items()
+    if tag in LITERALS:
+        return msgspec.convert(held, LITERALS[tag])
     match tag:
         case "as_none":
             return None
         case "as_graph":
-            return _read(msgspec.convert(held["graph"], _Graph), {})
+            return _read(msgspec.convert(held, _Subgraph).graph, {})
         case "as_tensor" | "as_sym_int" | "as_sym_bool" | "as_sym_float":
             return _reference(held)
         case "as_tensors" | "as_optional_tensors" | "as_sym_ints":
-            return [_reference(item) for item in held]
-        case "as_int" | "as_ints" | "as_float" | "as_floats" | "as_bool" | "as_bools":
-            return held
-        case "as_string" | "as_strings":
-            return held
+            return [_reference(item) for item in msgspec.convert(held, list[Argument])]
         case _:
             return str(held)
 

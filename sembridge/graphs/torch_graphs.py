@@ -138,7 +138,7 @@ def _operation(node: Any, owner: Any, targets: Mapping[str, str]) -> tuple[str, 
         case "placeholder":
             return "placeholder", {"target": targets.get(node.name, str(node.target))}
         case "get_attr":
-            return "placeholder", {"target": str(node.target)}
+            return "constant", {"target": str(node.target)}
         case "output":
             outputs = _argument(node.args[0], owner)
             return "output", {"outputs": outputs if isinstance(outputs, list) else [outputs]}
