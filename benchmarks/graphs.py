@@ -64,7 +64,7 @@ def main() -> None:
             "derive_seconds": round(derived, 3),
             "facts_and_plan_seconds": round(whole, 3),
             "within_limit": read + whole < LIMIT_SECONDS,
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),
             "python": platform.python_version(),
             "machine": platform.machine(),
         },

@@ -6,6 +6,7 @@ The one boundary to torch, which is imported on first use.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -81,12 +82,14 @@ def as_rank(rank: int, ranks: int) -> Generator[None]:
     distributed = importlib.import_module("torch.distributed")
     if distributed.is_initialized():
         raise BadInput("a process group exists already: export under it, or destroy it first")
+    hook = sys.excepthook  # torch prefixes every rank's tracebacks, and never takes it back
     fake = importlib.import_module("torch.testing._internal.distributed.fake_pg")
     distributed.init_process_group("fake", store=fake.FakeStore(), rank=rank, world_size=ranks)
     try:
         yield
     finally:
         distributed.destroy_process_group()
+        sys.excepthook = hook
 
 
 def module_facts(module: Any, args: Sequence[Any], mesh: RankMesh, cut: str) -> CutFacts:
