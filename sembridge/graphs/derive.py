@@ -94,6 +94,8 @@ class _Run:
             return self._element(node, own_block(call), env)
         if varies(node.args):
             return unknown(self.group, node.name, "a literal differs between ranks")
+        if (scalar := self._other_scalar(program, node, env)) is not None:
+            return scalar
         if entry.collective:
             self._collective(node, call)
         try:
@@ -104,6 +106,16 @@ class _Run:
         if isinstance(result, tuple):
             return tuple(self._element(node, placement, env) for placement in result)
         return self._element(node, result, env, collective=entry.collective)
+
+    def _other_scalar(self, program: Program, node: Node, env: dict[str, State]) -> Element | None:
+        """The first size or number among the arguments that may differ between ranks."""
+        for ref in refs(node.args):
+            state, read = env[ref.name], program.by_name[ref.name]
+            if read.type is not None or not isinstance(state, Element):
+                continue
+            if state.placement != REPLICATE and not _block_size(node, read, env):
+                return unknown(self.group, state.by, state.why or f"{ref.name} is {state}")
+        return None
 
     def _collective(self, node: Node, call: Call) -> None:
         if call.ours:
@@ -192,14 +204,25 @@ class _Run:
         return tuple(self._argument(argument, states) for argument in output)
 
 
+def _block_size(node: Node, size: Node, env: dict[str, State]) -> bool:
+    """Whether a reshape asks for the length of a block, which is no logical size but the same."""
+    if node.packet not in RESHAPES or size.packet != "aten.sym_size":
+        return False
+    state = env[size.args["self"].name]
+    return isinstance(state, Element) and isinstance(state.placement, Shard)
+
+
+RESHAPES = ("aten.view", "aten.reshape", "aten._unsafe_view", "aten.expand", "aten.unflatten")
+
+
 def _common(state: tuple[Element, ...]) -> Placement | None:
     placements = {e.placement for e in state}
     return placements.pop() if len(placements) == 1 else None
 
 
 def _overwritten(program: Program) -> set[str]:
-    """Nodes whose memory some in-place operator writes, as far as views can share it."""
-    written = [n for n in program.nodes if _in_place(n)]
+    """Nodes whose memory some operator writes, as far as views can share it."""
+    written = [n for n in program.nodes if _writes(n)]
     if not written:
         return set()
     leader: dict[str, str] = {}
@@ -218,10 +241,25 @@ def _overwritten(program: Program) -> set[str]:
     return {node.name for node in program.nodes if find(node.name) in shared}
 
 
-def _in_place(node: Node) -> bool:
-    """By torch's naming: ``add_``, or an ``out`` overload."""
-    name, _, overload = node.op.removeprefix(f"{node.op.split('.')[0]}.").partition(".")
-    return node.op.count(".") > 0 and (name.endswith("_") or "out" in overload.split("_"))
+FUNCTIONAL = ("aten", "prims", "_c10d_functional")
+"""Namespaces that name what writes in place: ``add_``, or an ``out`` overload."""
+
+STATISTICS = {"aten.batch_norm", "aten.native_batch_norm", "aten._native_batch_norm_legit"}
+"""Operators that write in place all the same."""
+
+
+def _writes(node: Node) -> bool:
+    """Whether an operator may write to its operands: one that nothing is known of may."""
+    namespace, _, rest = node.op.partition(".")
+    if node.is_input or not rest:
+        return False
+    if node.op in (*PASSED_THROUGH, "hop.cond"):
+        bodies = [a for a in node.args.values() if isinstance(a, Program)]
+        return any(_writes(inner) for body in bodies for inner in body.nodes)
+    if namespace not in FUNCTIONAL:
+        return node.packet not in RULES
+    name, _, overload = rest.partition(".")
+    return name.endswith("_") or "out" in overload.split("_") or node.packet in STATISTICS
 
 
 def derive(program: Program, mesh: RankMesh, group: str | None = None) -> Derivation:

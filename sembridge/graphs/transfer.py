@@ -841,3 +841,16 @@ def local_size(call: Call) -> Result:
         axes = _axes(call.arg("dim"), len(x.shape))
         return REPLICATE if axes is not None and x.placement.dim not in axes else None
     return None if x.placement is None else REPLICATE
+
+
+@transfer(
+    """
+    python.add python.sub python.mul python.floordiv python.truediv python.mod python.pow python.neg
+    python.eq python.ne python.lt python.le python.gt python.ge python.and_ python.or_ python.not_
+    python.sym_max python.sym_min python.sym_int python.sym_float python.sym_not python.sym_ite
+    aten._assert_scalar aten.sym_constrain_range_for_size aten._assert_tensor_metadata
+    """
+)
+def arithmetic(call: Call) -> Result:
+    """Sizes computed from sizes, and what is asserted of them."""
+    return REPLICATE if _all_replicas(call.operands) else None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sembridge.errors import BadInput
 from sembridge.graphs.lattice import join
-from sembridge.graphs.program import Program, Ref, Varying, merge
+from sembridge.graphs.program import Node, Program, Ref, Varying, merge
 from sembridge.graphs.transfer import RULES, reshaped
 from sembridge.layout import Partial, Placement, Shard
 from tests.graphs.programs import (
@@ -56,7 +56,7 @@ UNARY: list[tuple[str, Placement | None, Placement | None]] = [
     ("aten.clone.default", MAX, MAX),
     ("aten.rand_like.default", REPLICATE, None),
     ("aten.bernoulli.default", REPLICATE, None),
-    ("mylib.custom.default", REPLICATE, None),
+    ("vendor.custom.default", REPLICATE, None),
     ("aten.index_add.default", REPLICATE, None),
 ]
 
@@ -293,6 +293,46 @@ def test_what_is_written_in_place_is_unknown_and_so_are_its_views() -> None:
     assert derivation.at("x").placement is None
     assert derivation.at("write").placement is None
     assert "in place" in derivation.at("x").why
+
+
+@pytest.mark.parametrize("op", ["vendor.attention_with_output.default", "python.setitem"])
+def test_an_operator_that_nothing_is_known_of_may_write_to_its_operands(op: str) -> None:
+    derivation = derived(
+        {"x": REPLICATE},
+        tensor("x", 4, 4),
+        node("out", "aten.zeros.default", 4, 4, size=[4, 4]),
+        node("call", op, 4, 4, query="%x", output="%out"),
+        node("y", "aten.relu.default", 4, 4, self_="%out"),
+    )
+    assert derivation.at("y").placement is None
+
+
+def test_a_size_that_may_differ_between_ranks_spreads() -> None:
+    def size(dim: int) -> Placement | None:
+        derivation = derived(
+            {"x": ROWS, "y": REPLICATE},
+            tensor("x", 4, 4),
+            tensor("y", 8, 4),
+            Node(name="n", op="aten.sym_size.int", args={"self": Ref("x"), "dim": dim}),
+            Node(name="m", op="python.add", args={"_0": Ref("n"), "_1": 1}),
+            node("z", "aten.slice.Tensor", 5, 4, self_="%y", end="%m"),
+        )
+        return derivation.at("z").placement
+
+    assert size(0) is None
+    assert size(1) == REPLICATE
+
+
+def test_a_reshape_may_ask_for_the_length_of_a_block() -> None:
+    derivation = derived(
+        {"x": ROWS},
+        tensor("x", 4, 4),
+        Node(name="n", op="aten.sym_size.int", args={"self": Ref("x"), "dim": 0}),
+        node("y", "aten.view.default", 4, 2, 2, self_="%x", size=["%n", 2, 2]),
+        node("z", "aten.div.Tensor", 4, 4, self_="%x", other="%n"),
+    )
+    assert derivation.at("y").placement == ROWS
+    assert derivation.at("z").placement is None
 
 
 def branches(pred: Placement | None, left: str, right: str) -> Placement | None:
