@@ -81,17 +81,6 @@ def distributed(module: nn.Module, mesh: Any) -> nn.Module:
     return distribute_module(module, mesh)
 
 
-class Whole(nn.Module):
-    """tests.graphs.modules without its own collectives: DTensor inserts them."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.inner = modules.BUILD[kind](1, 0)
-
-    def forward(self, x: Any) -> Any:
-        return self.inner(x)
-
-
 def linears(module: nn.Module, mesh: Any, output: Any = None) -> nn.Module:
     """The linear layers by their names: gate, up, q, k, v by columns, down and o by rows."""
     plan = {
