@@ -7,6 +7,7 @@ without an entry gives unknown; so does one whose rule does not know the operand
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -610,42 +611,28 @@ def reshaped(
 ) -> int | None:
     """Where the blocks along ``axis`` lie after a row-major reshape of the local block.
 
-    Blocks stay blocks where the axis leads the run of axes that are joined and split together:
-    then they lie along the run's first axis longer than 1. Where axes of length 1 come before
-    that one, ``grows`` (the position of -1 in the shape asked for) has to tell which is meant.
+    Blocks along an axis join along every axis of the result that as many elements come before.
+    ``grows`` is the position of -1 in the shape asked for, the axis that is longer on a single
+    device. Without it one axis only may come in question, and a block of length 1 may have been
+    joined to the axis before it or behind it.
     """
-    equal = next(
-        (i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b),
-        min(len(before), len(after)),
-    )
-    if axis < equal:
+    if before == after:
         return axis
-    if not all(isinstance(size, int) and size > 0 for size in (*before[equal:], *after[equal:])):
+    front = _elements(before[:axis])
+    possible = [i for i in range(len(after)) if _elements(after[:i]) == front]
+    if grows is not None:
+        return grows if grows in possible else None
+    if before[axis] == 1:
         return None
-    sizes, targets = cast("tuple[int, ...]", before), cast("tuple[int, ...]", after)
-    i = j = equal
-    while i < len(sizes):
-        first, start = i, j
-        if j == len(targets):
-            return None
-        left, right = sizes[i], targets[j]
-        while left != right:
-            if left < right:
-                i += 1
-                left *= sizes[i]
-            else:
-                j += 1
-                right *= targets[j]
-        i, j = i + 1, j + 1
-        if axis < i:
-            leads = all(size == 1 for size in sizes[first:axis])
-            ones = next((k for k in range(start, j) if targets[k] != 1), j - 1) - start
-            if not leads:
-                return None
-            if not ones:
-                return start
-            return grows if grows is not None and start <= grows <= start + ones else None
-    return None
+    if before[: axis + 1] == after[: axis + 1]:
+        return axis
+    return possible[0] if len(possible) == 1 else None
+
+
+def _elements(shape: tuple[Size, ...]) -> tuple[int, list[str]]:
+    """Element count as an integer and the symbols that multiply it."""
+    lengths = [size for size in shape if isinstance(size, int)]
+    return math.prod(lengths), sorted(size for size in shape if isinstance(size, str))
 
 
 @transfer("view", "reshape", "_unsafe_view", "flatten", "unflatten", aliases=True)
