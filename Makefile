@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup reproduce test check lint unit golden bench docs clean
+.PHONY: help setup reproduce test check lint unit torch golden bench docs clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,10 @@ lint: setup  ## Format, style, types, and the arrows between packages
 
 unit: setup  ## The tests
 	$(BIN)/python -m pytest
+
+torch: setup  ## The tests that need torch, which is installed for them
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch]'
+	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/python -m pytest tests/graphs tests/surfaces
 
 golden: setup  ## Rewrite the golden files from what the kit prints now
 	$(BIN)/python -m pytest -q --update-golden

@@ -16,7 +16,7 @@ from sembridge.graphs.derive import CutFacts, facts_at
 from sembridge.graphs.mesh import RankMesh
 from sembridge.graphs.program import Node, Program, Ref, TensorType, higher_order, ordered
 
-INSTALL = "pip install 'sembridge[live]'"
+INSTALL = "pip install 'sembridge[torch]'"
 
 
 def import_torch() -> Any:

@@ -9,7 +9,7 @@ import pytest
 from sembridge.errors import BadInput
 from sembridge.layout import Partial, Replicate, Shard
 
-torch = pytest.importorskip("torch", reason="torch is not installed: the extra `live` has it")
+torch = pytest.importorskip("torch", reason="torch is not installed: the extra `torch` has it")
 pytestmark = pytest.mark.filterwarnings("default")  # torch's own, while it compiles
 
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402

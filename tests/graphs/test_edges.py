@@ -317,7 +317,7 @@ def test_without_torch_one_message_names_the_extra(
 
     monkeypatch.setattr("sembridge.graphs.torch_graphs.importlib.import_module", fail)
     with pytest.raises(
-        BadInput, match=r"need torch \(pip install 'sembridge\[live\]'\): "
+        BadInput, match=r"need torch \(pip install 'sembridge\[torch\]'\): "
     ) as found:
         import_torch()
     assert "\n" not in str(found.value)

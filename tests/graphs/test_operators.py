@@ -10,7 +10,7 @@ import pytest
 from sembridge.layout import Partial, Placement, Replicate, Shard
 from tests.graphs.programs import MAX, REPLICATE, SUM
 
-torch = pytest.importorskip("torch", reason="torch is not installed: the extra `live` has it")
+torch = pytest.importorskip("torch", reason="torch is not installed: the extra `torch` has it")
 
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 

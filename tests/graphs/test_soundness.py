@@ -8,7 +8,7 @@ import pytest
 
 from tests.graphs.programs import REPLICATE, SUM, mesh
 
-torch = pytest.importorskip("torch", reason="torch is not installed: the extra `live` has it")
+torch = pytest.importorskip("torch", reason="torch is not installed: the extra `torch` has it")
 
 from sembridge.graphs.derive import derive, facts_at  # noqa: E402
 from sembridge.graphs.lattice import Element  # noqa: E402

@@ -15,7 +15,7 @@ from sembridge.layout import Partial, Replicate, Shard
 from sembridge.lowering import compile_edge
 from tests.graphs.programs import mesh
 
-torch = pytest.importorskip("torch", reason="torch is not installed: the extra `live` has it")
+torch = pytest.importorskip("torch", reason="torch is not installed: the extra `torch` has it")
 pytestmark = pytest.mark.filterwarnings("default")  # torch's own, while it exports
 
 from sembridge.graphs.torch_graphs import as_rank, export, module_facts, program_of  # noqa: E402
