@@ -48,6 +48,15 @@ def part_bytes(ob: Obligations, surface: str, part: Part | None) -> int:
     return (stop - start) * (whole // ob.elements)
 
 
+def partial_bytes(ob: Obligations, surface: str) -> int:
+    """Bytes of one source's contribution to a reduction of ``surface``."""
+    projected = ob.projected
+    if surface == VALUE or projected is None or surface != projected.output:
+        return ob.value_bytes
+    value = ob.contract.value
+    return projected.partial_bytes(value.shape, value.dtype)
+
+
 def footprint_of(ob: Obligations, ops: Iterable[AnyOp]) -> Footprint:
     """Sum the ops' costs; an illegal plan has a footprint too.
 
@@ -81,7 +90,7 @@ def footprint_of(ob: Obligations, ops: Iterable[AnyOp]) -> Footprint:
                 local_bytes += size - min(size, slices.pop(x, size))
             local_startups += 1
         elif type(op) is Reduce:
-            local_bytes += max(0, len(op.sources) - 1) * ob.value_bytes
+            local_bytes += max(0, len(op.sources) - 1) * partial_bytes(ob, op.surface)
             reductions += 1
     return Footprint(
         cross_bytes=cross_bytes,

@@ -27,6 +27,7 @@ from sembridge.errors import PlanRejected
 from sembridge.layout import stable_order
 from sembridge.obligations import Obligations, resolve_valid
 from sembridge.plan import VALUE, AllGather, AnyOp, Broadcast, Part, Plan, Project, Reduce, Send
+from sembridge.surfaces import PARAMETERS
 from sembridge.verdict import Verdict
 
 
@@ -77,27 +78,38 @@ class Delivery(NamedTuple):
 
 
 def complete(ob: Obligations) -> list[AnyOp]:
-    """Lines 4-6: finish the registered reduction at every producer."""
+    """Lines 4-6: finish the registered reduction at every producer.
+
+    What a projection of shards leaves to be combined is projected first, at each of them.
+    """
     if ob.reduced is None or ob.operator is None:
         return []
     producers = tuple(ob.producers)
-    return [Reduce(operator=ob.operator, sources=producers, targets=producers)]
+    if ob.completes == VALUE or ob.projected is None:
+        return [Reduce(operator=ob.operator, sources=producers, targets=producers)]
+    name = ob.projected.name
+    combine = Reduce(
+        operator=ob.operator, sources=producers, targets=producers, surface=ob.completes
+    )
+    return [*[Project(projection=name, at=p) for p in producers], combine]
 
 
 def carried_surface(ob: Obligations, policy: Policy) -> str:
     """Lines 7-14: what crosses the boundary, the projected result or the value.
 
     A token-only surface is projected at the producer wherever that does not enlarge the payload
-    (it would only where a row of the value is smaller than one output index).
+    (it would only where a row of the value is smaller than the output's record). Parameters that
+    have to cross first count with it. Of shards only the combined result can cross.
     """
-    if (
-        ob.projected is not None
-        and not ob.surface.keeps_value
-        and policy.project_at_producer
-        and ob.sizes[ob.projected.output] <= ob.value_bytes
-    ):
-        return ob.projected.output
-    return VALUE
+    projected = ob.projected
+    if projected is None or ob.surface.keeps_value:
+        return VALUE
+    if ob.completes != VALUE:
+        return ob.completes
+    payload = ob.sizes[projected.output]
+    if projected.choices and not projected.everywhere:
+        payload += ob.sizes[PARAMETERS]
+    return projected.output if policy.project_at_producer and payload <= ob.value_bytes else VALUE
 
 
 def select_sources(ob: Obligations, policy: Policy, consumers: list[str]) -> list[Delivery]:
@@ -145,11 +157,30 @@ def _by_domain(ob: Obligations, pool: list[str], consumers: list[str]) -> list[D
 
 
 def project_at_producers(ob: Obligations, carried: str, deliveries: list[Delivery]) -> list[AnyOp]:
-    """Line 8, once the sources are known, so that only they project."""
-    if carried == VALUE or ob.projected is None:
+    """Line 8, once the sources are known, so that only they project; parameters go there first."""
+    if carried == VALUE or ob.projected is None or ob.completes != VALUE:
         return []
-    name = ob.projected.name
-    return [Project(projection=name, at=src) for src in dict.fromkeys(d.src for d in deliveries)]
+    name, sources = ob.projected.name, dict.fromkeys(d.src for d in deliveries)
+    ops: list[AnyOp] = [Project(projection=name, at=src) for src in sources]
+    if ob.projected.choices and not ob.projected.everywhere:
+        return inform(ob, list(sources)) + ops
+    return ops
+
+
+def crossing_parameters(
+    ob: Obligations, carried: str, deliveries: list[Delivery]
+) -> tuple[int, int]:
+    """Bytes and startups that take parameters to the domains of sources that project."""
+    if ob.projected is None or carried == VALUE or not ob.projected.choices:
+        return 0, 0
+    away = {ob.domain_of[d.src] for d in deliveries} - {ob.domain_of[c] for c in ob.demanded}
+    sends = 0 if ob.projected.everywhere else len(away)
+    return sends * ob.sizes[PARAMETERS], sends
+
+
+def inform(ob: Obligations, sources: list[str]) -> list[AnyOp]:
+    """Deliver the projection's parameters by domain, from a consumer at home there or abroad."""
+    return deliver_by_domain(SEMANTIC, PARAMETERS, _by_domain(ob, ob.demanded, sources))
 
 
 def deliver_by_domain(policy: Policy, carried: str, deliveries: list[Delivery]) -> list[AnyOp]:
@@ -234,7 +265,8 @@ def materialize_once(
     assembling, assembled = lanes[here], set(lanes[here])
     size, copies = ob.sizes[carried], sum(not d.local for d in mapped)
     once = (ob.value_bytes + size * (len(lanes) - 1), len(assembling) + len(lanes) - 1)
-    if once >= (size * copies, copies):
+    bytes_in, sends_in = crossing_parameters(ob, carried, mapped)
+    if once >= (size * copies + bytes_in, copies + sends_in):
         return None
     beside = [c for c in by_domain[here] if c not in assembled]
     onward = [Delivery(assembling[0], beside, True)] if beside else []
@@ -258,7 +290,7 @@ def passes(ob: Obligations, policy: Policy) -> list[AnyOp]:
     rest = None
     if ob.owners is None and policy.materialize != "never":
         if policy.materialize == "always":
-            if ob.replicate or ob.reduced is not None:
+            if ob.replicate or (ob.reduced is not None and ob.completes == VALUE):
                 rest = materialize_layout(ob, policy, consumers)
         elif ob.replicate and not ob.class_of:
             rest = materialize_once(ob, policy, carried, consumers, deliveries)

@@ -15,7 +15,14 @@ from sembridge.contract import Contract, Value
 from sembridge.errors import BadInput, ContractRejected
 from sembridge.layout import DTYPES, Partial, Placement, Replicate, Shard, elements_of
 from sembridge.plan import VALUE
-from sembridge.surfaces import Complete, Projected, Surface, observed
+from sembridge.surfaces import (
+    MAX_COLUMNS,
+    PARAMETERS,
+    Complete,
+    Projected,
+    Surface,
+    observed,
+)
 from sembridge.verdict import Violation
 
 MAX_ELEMENTS = 2**62
@@ -29,13 +36,15 @@ class Obligations:
     ``producers`` and ``consumers`` are ids in stable order, ``demanded`` the demanded among the
     consumers (C_req); ``mapped`` is μ; ``class_of`` names the substitutable class Γ of a
     producer that has one; ``owners`` is None where no authority is required; ``reduced`` is the
-    source set of an outstanding reduction R, ``operator`` its operator. ``elements`` and
+    source set of an outstanding reduction R, ``operator`` its operator, ``completes`` the surface
+    that it completes: the value, or the result of a projection of shards. ``elements`` and
     ``value_bytes`` are of what one producer holds, ``sizes`` the bytes of one whole copy of each
     surface.
     """
 
     __slots__ = (
         "class_of",
+        "completes",
         "consumers",
         "contract",
         "demanded",
@@ -67,6 +76,7 @@ class Obligations:
     owners: frozenset[str] | None
     reduced: frozenset[str] | None
     operator: str | None
+    completes: str
     replicate: bool
     partial: bool
     surface: Surface
@@ -79,6 +89,12 @@ class Obligations:
     def members(self, producer: str) -> frozenset[str]:
         """The producers that ``producer`` may be substituted by, itself included."""
         return self.class_of.get(producer) or frozenset((producer,))
+
+    @property
+    def informed(self) -> list[str]:
+        """The endpoints that know the projection's parameters to begin with."""
+        everywhere = self.projected is not None and self.projected.everywhere
+        return self.consumers + self.producers if everywhere else self.consumers
 
 
 def resolve(contract: Contract) -> Obligations:
@@ -113,6 +129,7 @@ def resolve(contract: Contract) -> Obligations:
         if classes.authorizes:
             ob.class_of = class_of
     ob.owners = ob.reduced = ob.operator = None
+    ob.completes = VALUE
     if owner is not None:
         owners = _known(owner.value, mesh.home, "$.facts.owner.value")
         if owner.authorizes:
@@ -134,6 +151,11 @@ def resolve(contract: Contract) -> Obligations:
             )
         ob.observed = observed(surface)
         ob.sizes[projected.output] = projected.output_bytes(contract.value.shape)
+        if projected.choices:
+            ob.sizes[PARAMETERS] = projected.parameter_bytes
+        if projected.combine is not None and ob.reduced is None:
+            ob.reduced, ob.operator = frozenset(mesh.home), projected.combine
+            ob.completes = projected.output
     return ob
 
 
@@ -246,29 +268,74 @@ def _observation_is_compatible(ob: Obligations) -> Sequence[str]:
 
 @contract_rule("projection")
 def _value_can_carry_the_projection(ob: Obligations) -> Sequence[str]:
-    if ob.projected is None:
+    projected = ob.projected
+    if projected is None:
         return FINE
-    return _carries(ob.projected, ob.contract.value, ob.contract.placement)
+    value, placement = ob.contract.value, ob.contract.placement
+    if projected.combine is None:
+        return _carries(projected, value, placement)
+    return _shards_carry(projected, value, placement, len(ob.producers)) + (
+        ("the shards span several native domains: no native combine joins them",)
+        if len(set(ob.producer_set.values())) > 1
+        else ()
+    )
 
 
 @lru_cache(maxsize=1024)
-def _carries(projected: Projected, value: Value, placement: Placement) -> Sequence[str]:
-    """What keeps a value from being projected."""
+def _carries(projected: Projected, value: Value, placement: Placement) -> tuple[str, ...]:
+    """What keeps a value from being projected where it is whole."""
     if not value.shape:
-        return [f"{projected.name} over a scalar"]
-    found: list[str] = []
+        return (f"{projected.name} over a scalar",)
     columns = value.shape[-1] if value.valid_last is None else value.valid_last
+    found = _fits(projected, value, columns)
+    if _sharded_last(value, placement):
+        found.append(
+            f"{projected.name} along the sharded axis: only a sharded projection combines shards"
+        )
+    return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def _shards_carry(
+    projected: Projected, value: Value, placement: Placement, shards: int
+) -> tuple[str, ...]:
+    """What keeps the shards of a value from being projected and combined."""
+    vocabulary = projected.vocabulary or 0
+    if not value.shape or not _sharded_last(value, placement):
+        return (f"{projected.name} over a value that is not sharded along its last axis",)
+    found = _fits(projected, value, vocabulary)
+    if value.valid_last is not None:
+        found.append("valid_last beside a vocabulary: the vocabulary says what is padding")
+    if vocabulary > shards * value.shape[-1]:
+        found.append(f"a vocabulary of {vocabulary} in {shards} shards of {value.shape[-1]}")
+    return tuple(found)
+
+
+def _fits(projected: Projected, value: Value, columns: int) -> list[str]:
+    """What keeps rows of ``columns`` columns from being projected."""
+    found: list[str] = []
     if not DTYPES[value.dtype].floating:
         found.append(f"{projected.name} over {value.dtype}")
     if columns == 0:
         found.append(f"{projected.name} over a zero-length axis")
     elif columns - 1 > DTYPES[projected.dtype].largest_index:
         found.append(f"{projected.dtype} cannot hold index {columns - 1}")
-    if isinstance(placement, Shard) and placement.dim % len(value.shape) == len(value.shape) - 1:
-        found.append(
-            f"{projected.name} along the sharded axis: no combine over shards is registered"
-        )
-    return tuple(found)
+    if projected.row and columns > MAX_COLUMNS:
+        found.append(f"{projected.name} over more than {MAX_COLUMNS} columns")
+    if projected.k > columns:
+        found.append(f"the {projected.k} largest of {columns} columns")
+    rows = elements_of(value.shape[:-1])
+    choices = projected.choices
+    if choices is not None and len(choices) != rows:
+        found.append(f"{len(choices)} choices for {rows} rows")
+    for r, choice in enumerate((choices or ())[:rows]):
+        found += [f"row {r}: {reason}" for reason in choice.misfits(columns)]
+    return found
+
+
+def _sharded_last(value: Value, placement: Placement) -> bool:
+    rank = len(value.shape)
+    return isinstance(placement, Shard) and placement.dim % rank == rank - 1
 
 
 def validate(ob: Obligations) -> list[Violation]:

@@ -48,11 +48,16 @@ class Op(
 
 
 class Reduce(Op, frozen=True, kw_only=True, gc=False):
-    """Native reduction: every target ends with the whole, completed value."""
+    """Native reduction: every target ends with the whole, completed surface.
+
+    On ``value`` the operator is elementwise; on a projection of shards it is the projection's
+    registered combine, which turns the sources' partial records into the result.
+    """
 
     operator: Name
     sources: Names
     targets: Names
+    surface: Name = VALUE
 
 
 class Project(Op, frozen=True, kw_only=True, gc=False):

@@ -9,21 +9,22 @@ is a fault, which is not the same as a difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import reduce as fold
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from sembridge.contract import Contract
 from sembridge.errors import BadInput
+from sembridge.kernels import KERNELS, numpy_dtype, pack, result_dtype, unpack
 from sembridge.layout import slice_bounds
 from sembridge.obligations import Obligations, resolve_valid
 from sembridge.plan import VALUE, AllGather, Broadcast, Part, Plan, Project, Reduce, Send
+from sembridge.surfaces import PARAMETERS
 
 Array = NDArray[Any]
 
@@ -36,15 +37,6 @@ OPERATORS: dict[str, Callable[[Array, Array], Array]] = {
     "minimum": np.minimum,
     "maximum": np.maximum,
 }
-
-
-def argmax(rows: Array) -> Array:
-    """Index of the largest entry of each row: lowest on ties, the first NaN above any number."""
-    return np.argmax(rows if rows.dtype == np.float64 else rows.astype(np.float32), axis=1)
-
-
-KERNELS: dict[str, Callable[[Array], Array]] = {"argmax": argmax}
-"""NumPy kernels of the registered projections, over (rows, columns)."""
 
 
 class Outcome(StrEnum):
@@ -88,11 +80,6 @@ class Held(Struct, kw_only=True):
     issuers: frozenset[str]
 
 
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of a contract's dtype name; bfloat16 and float8 are ml_dtypes'."""
-    return np.dtype(getattr(ml_dtypes, name, name))
-
-
 def revealing_inputs(ob: Obligations, variant: int = 0) -> dict[str, Array]:
     """Flat arrays, one per producer, on which a wrong plan shows.
 
@@ -119,17 +106,23 @@ def _pattern(ob: Obligations, k: int, variant: int, lift: int) -> Array:
         flat = np.where((i + k) % 3 == 0, -1, 1) * np.where(i % len(ob.producers) == k, 2, 1)
     else:
         flat = (i * 5 + k * 3) % 16 - 8 + lift
-    shape = ob.contract.value.shape
-    if ob.projected is None or not shape or ob.elements == 0:
+    shape, projected = ob.contract.value.shape, ob.projected
+    if projected is None or not shape or ob.elements == 0:
         return flat
     rows = flat.reshape(-1, shape[-1])
     r = np.arange(len(rows))
     columns = shape[-1] if ob.contract.value.valid_last is None else ob.contract.value.valid_last
-    first = (3 * r + (variant if ob.partial else 5 * k)) % columns
-    peak = 9 if ob.operator != "product" else 4 if k == 3 * variant else 1
+    peak: Any = 9 if ob.operator != "product" else 4 if k == 3 * variant else 1
+    if projected.vocabulary is not None:
+        # Two shards tie for each row's largest entry, and which ones changes with the row.
+        k -= 3 * variant
+        shards = -(-projected.vocabulary // shape[-1])
+        columns = min(max(projected.vocabulary - k * shape[-1], 0), shape[-1])
+        peak = np.where((r + variant - k) % shards < 2, 10, 9)
+    first = (3 * r + (variant if ob.partial else 5 * k)) % max(columns, 1)
     rows[r, first] = peak
-    rows[r, (first + 1 + r % max(1, columns - 1)) % columns] = peak
-    rows[:, columns:] = peak + 2
+    rows[r, (first + 1 + r % max(1, columns - 1)) % max(columns, 1)] = peak
+    rows[:, columns:] = np.max(peak) + 2
     return rows.reshape(-1)
 
 
@@ -148,6 +141,16 @@ class Machine:
             )
             for p in ob.producers
         }
+        if ob.projected is not None and ob.projected.choices:
+            nobody = frozenset[str]()
+            known = Held(
+                data=pack(ob.projected.choices),
+                arrived=None,
+                complete=True,
+                sources=nobody,
+                issuers=nobody,
+            )
+            self.memory.update({(x, PARAMETERS): known for x in ob.informed})
 
     def run(self, op: object) -> None:
         """Carry out one op, or raise :class:`Fault`."""
@@ -241,32 +244,59 @@ class Machine:
         if projected is None or kernel is None or op.projection != projected.name:
             raise Fault(f"no kernel for {op.projection!r} here")
         held = self._whole(op.at, VALUE)
-        self.memory[op.at, projected.output] = Held(
-            data=_projected(self.ob, held.data),
+        if kernel.local is not None and projected.combine is not None:
+            offset = self._shard(held) * self.ob.contract.value.shape[-1]
+            data = kernel.local(_rows(self.ob, held.data), projected, offset)
+        else:
+            choices = unpack(self._whole(op.at, PARAMETERS).data) if projected.choices else ()
+            rows = _rows(self.ob, held.data)[:, : self.ob.contract.value.valid_last]
+            data = kernel.whole(rows, projected, choices)
+        result = Held(
+            data=data,
             arrived=None,
-            complete=held.complete,
+            complete=held.complete and projected.combine is None,
             sources=held.sources,
             issuers=held.issuers,
         )
+        self.memory.setdefault((op.at, projected.output), result)
+
+    def _shard(self, held: Held) -> int:
+        """Which shard of the whole a value is: its producer's place in stable order."""
+        if len(held.sources) != 1:
+            raise Fault(f"no shard derives from {sorted(held.sources)}")
+        return self.ob.producers.index(min(held.sources))
 
     def _reduce(self, op: Reduce) -> None:
         if not op.targets or not op.sources:
             raise Fault("a reduction of nothing, or to nobody")
         self._one_communicator(*op.sources, *op.targets)
-        operator = OPERATORS.get(op.operator)
-        if operator is None:
-            raise Fault(f"no native {op.operator!r}")
-        held = [self._whole(x, VALUE) for x in op.sources]
-        data = _reduced(operator, [h.data for h in held])
+        held = [self._whole(x, op.surface) for x in op.sources]
+        arrays = [h.data for h in held]
+        if op.surface == VALUE:
+            operator = OPERATORS.get(op.operator)
+            if operator is None:
+                raise Fault(f"no native {op.operator!r}")
+            data = _reduced(operator, arrays)
+        else:
+            data = self._combined(op, arrays)
         sources = frozenset[str]().union(*[h.sources for h in held])
         for target in op.targets:
-            self.memory[target, VALUE] = Held(
+            self.memory[target, op.surface] = Held(
                 data=data,
                 arrived=None,
                 complete=True,
                 sources=sources,
                 issuers=frozenset((target,)),
             )
+
+    def _combined(self, op: Reduce, arrays: Sequence[Array]) -> Array:
+        projected = self.ob.projected
+        if projected is None or (op.operator, op.surface) != (projected.combine, projected.output):
+            raise Fault(f"no combine {op.operator!r} of {op.surface}")
+        combine = KERNELS[projected.name].combine
+        if combine is None or any(a.dtype == result_dtype(projected) for a in arrays):
+            raise Fault(f"{op.surface} is combined already")
+        return combine(arrays, projected)
 
     def _gather(self, op: AllGather) -> None:
         if not op.members:
@@ -297,16 +327,29 @@ def _reduced(operator: Callable[[Array, Array], Array], arrays: list[Array]) -> 
     return total.astype(dtype)
 
 
-def _projected(ob: Obligations, flat: Array) -> Array:
+def _rows(ob: Obligations, flat: Array) -> Array:
+    return flat.reshape(-1, ob.contract.value.shape[-1])
+
+
+def expected_result(ob: Obligations, inputs: dict[str, Array], consumer: str) -> Array:
+    """What the projection gives of the complete value, wherever and however it is computed.
+
+    Shards are put side by side first, and padding is cut off.
+    """
     value, projected = ob.contract.value, ob.projected
     assert projected is not None
-    rows = flat.reshape(-1, value.shape[-1])[:, : value.valid_last]
-    return KERNELS[projected.name](rows).astype(numpy_dtype(projected.dtype))
+    if projected.combine is None:
+        rows = _rows(ob, expected_value(ob, inputs, consumer))[:, : value.valid_last]
+    else:
+        whole = np.concatenate([_rows(ob, inputs[p]) for p in ob.producers], axis=1)
+        rows = whole[:, : projected.vocabulary]
+    choices = unpack(pack(projected.choices)) if projected.choices else ()
+    return KERNELS[projected.name].whole(rows, projected, choices)
 
 
 def expected_value(ob: Obligations, inputs: dict[str, Array], consumer: str) -> Array:
     """The flat complete value that the conservative reading gives ``consumer``."""
-    if ob.reduced is not None and ob.operator is not None:
+    if ob.reduced is not None and ob.operator is not None and ob.completes == VALUE:
         sources = [inputs[p] for p in ob.producers if p in ob.reduced]
         return _reduced(OPERATORS[ob.operator], sources)
     if ob.owners is not None:
@@ -341,10 +384,12 @@ def observe(
         if held.arrived is not None:
             differs("slices missing")
             continue
-        value = expected_value(ob, inputs, consumer)
-        expected = value if surface == VALUE else _projected(ob, value)
-        same = held.data.view(np.uint8) == expected.view(np.uint8)
-        if held.data.dtype != expected.dtype or not same.all():
+        of = expected_value if surface == VALUE else expected_result
+        expected = of(ob, inputs, consumer)
+        if held.data.dtype != expected.dtype:
+            differs("type", held.data.dtype, expected.dtype)
+        elif held.data.tobytes() != expected.tobytes():
+            same = held.data.view(np.uint8) == expected.view(np.uint8)
             at = int(np.argmin(same)) // expected.dtype.itemsize
             differs("value", f"[{at}] = {held.data[at]}", f"[{at}] = {expected[at]}")
         if not held.complete:
@@ -373,9 +418,13 @@ def _admitted(ob: Obligations, consumer: str, held: Held) -> list[tuple[str, boo
 def execute_valid(ob: Obligations, plan: Plan, *, variants: int = 2) -> Execution:
     """:func:`execute` under obligations that passed validation."""
     endpoints = {x for key in (ob.producers, ob.demanded) for x in key}
-    if ob.value_bytes * len(endpoints) > MAX_BYTES:
+    value, projected = ob.contract.value, ob.projected
+    each = sum(ob.sizes.values())
+    if projected is not None:
+        each += projected.partial_bytes(value.shape, value.dtype)
+    if each * len(endpoints) > MAX_BYTES:
         raise BadInput(
-            f"executing needs {ob.value_bytes} bytes at each of {len(endpoints)} endpoints, "
+            f"executing needs {each} bytes at each of {len(endpoints)} endpoints, "
             f"over {MAX_BYTES} in all",
             path="$.value.shape",
         )

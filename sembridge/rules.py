@@ -29,6 +29,7 @@ from sembridge.guards import (
 )
 from sembridge.plan import VALUE, AllGather, Broadcast, Plan, Project, Reduce, Send, Tag
 from sembridge.state import NO_ELEMENTS, Holding, State, disjoint_cover, overlaps
+from sembridge.surfaces import PARAMETERS
 
 OBSERVATION = "observation"
 PLAN = "plan"
@@ -134,6 +135,7 @@ def broadcast(s: State, op: Broadcast) -> None:
 
 PROJECT_AT = _rule("membership", Project, "the endpoint is one of the contract's")
 PROJECT_READS = _rule("availability", Project, "the value to project is there")
+PROJECT_TAKES = _rule("availability", Project, "the projection's parameters are there")
 PROJECT_COMPLETE = _rule("completion", Project, "projection follows completion")
 PROJECT_REGISTERED = _rule("projection", Project, "the projection is the registered one")
 PROJECT_WHOLE = _rule("projection", Project, "a projection reads the whole value")
@@ -141,13 +143,18 @@ PROJECT_ONCE = _rule("redelivery", Project, "the result is not there yet")
 
 
 def project(s: State, op: Project) -> None:
-    """Read the value at one endpoint; it holds the output surface as well."""
+    """Read the value at one endpoint; it holds the output surface as well.
+
+    Of a projection of shards the output is incomplete until its combine has run.
+    """
     x, projected = op.at, s.ob.projected
     if x not in s.domain_of:
         return s.strangers(PROJECT_AT, x)
     held = s.values.get(x) or s.own(s.values, x)
     if held is None:
         return s.fail(PROJECT_READS, x, "projects a value that it does not hold")
+    if projected is not None and projected.choices and x not in s.copies(PARAMETERS):
+        return s.fail(PROJECT_TAKES, x, "projects without the projection's parameters")
     if not held.complete:
         s.fail(PROJECT_COMPLETE, x, "projects a partial")
     if not held.whole:
@@ -160,7 +167,8 @@ def project(s: State, op: Project) -> None:
     at = s.copies(output)
     if x in at:
         return s.fail(PROJECT_ONCE, x, f"has {output} already")
-    at[x] = held
+    combined = projected is not None and projected.combine is not None
+    at[x] = Holding(False, held.sources, held.issuers) if combined else held
     return None
 
 
@@ -177,19 +185,20 @@ REDUCE_ONCE = _rule("redelivery", Reduce, "the targets lack the completed value"
 
 
 def reduce(s: State, op: Reduce) -> None:
-    """Read every source's value; each target holds the completed whole, issued by itself."""
-    ob, at, sources, targets = s.ob, s.values, op.sources, op.targets
+    """Read every source's copy; each target holds the completed whole, issued by itself."""
+    ob, sources, targets, surface = s.ob, op.sources, op.targets, op.surface
     if not targets or not s.domain_of.keys() >= {*sources, *targets}:
         return s.strangers(REDUCE_ENDS, *sources, *targets)
+    at = s.copies(surface)
     held = [at.get(x) or s.own(at, x) for x in sources]
     missing = [x for x, h in zip(sources, held, strict=True) if h is None or not h.whole]
     for x in missing:
-        s.fail(REDUCE_READS, x, "reduces a value that it does not hold whole")
+        s.fail(REDUCE_READS, x, f"reduces a {surface} that it does not hold whole")
     if missing:
         return None
     s.one_domain(REDUCE_INSIDE, s.domain_of[targets[0]], sources + targets)
-    if ob.reduced is None:
-        s.fail(REDUCE_OUTSTANDING, None, "nothing is to be reduced")
+    if ob.reduced is None or not registered(surface, ob.completes):
+        s.fail(REDUCE_OUTSTANDING, None, f"no {surface} is to be reduced")
     else:
         if not registered(op.operator, ob.operator):
             s.fail(REDUCE_OPERATOR, None, f"{op.operator!r}, registered is {ob.operator!r}")
@@ -197,12 +206,12 @@ def reduce(s: State, op: Reduce) -> None:
             s.fail(REDUCE_SOURCES, None, "the sources are not exactly the registered ones")
     for x, h in zip(sources, held, strict=True):
         if h is not None and not outstanding(h.complete):
-            s.fail(REDUCE_INCOMPLETE, x, "reduces a value that is complete already")
+            s.fail(REDUCE_INCOMPLETE, x, f"reduces a {surface} that is complete already")
     for x in targets:
         there = at.get(x) or s.own(at, x)
         if there is not None and there.complete:
-            s.fail(REDUCE_ONCE, x, "has the completed value already")
-    s.twice(REDUCE_ONCE, targets, VALUE)
+            s.fail(REDUCE_ONCE, x, f"has the completed {surface} already")
+    s.twice(REDUCE_ONCE, targets, surface)
     united = s.interned(frozenset[str]().union(*[h.sources for h in held if h is not None]))
     for x in targets:
         at[x] = Holding(True, united, frozenset((x,)))

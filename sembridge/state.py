@@ -19,6 +19,7 @@ from sembridge.guards import inside
 from sembridge.layout import slice_bounds
 from sembridge.obligations import Obligations
 from sembridge.plan import VALUE, Part
+from sembridge.surfaces import PARAMETERS
 from sembridge.verdict import Violation
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ Span = tuple[int, int]
 
 ALL: tuple[None] = (None,)
 _IS_WHOLE = attrgetter("whole")
+NOBODY = frozenset[str]()
 
 NO_ELEMENTS: tuple[Span] = ((0, 0),)
 """The slice that a holding without elements delivers."""
@@ -114,7 +116,8 @@ Copies = dict[str, Holding]
 class State:
     """Holdings by surface and endpoint (``held[surface][endpoint]``), and what was found wrong.
 
-    Initially each producer holds its own value; availability only grows. ``rules`` are the ids
+    Initially each producer holds its own value, and each consumer the projection's parameters
+    where it has some; availability only grows. ``rules`` are the ids
     of the rules in force (None: all of them); ``op`` is the index that violations carry.
     """
 
@@ -127,6 +130,8 @@ class State:
         self.held: dict[str, Copies] = {VALUE: self.values}
         if ob.projected is not None:
             self.held[ob.projected.output] = {}
+        if PARAMETERS in ob.sizes:
+            self.held[PARAMETERS] = dict.fromkeys(ob.informed, Holding(True, NOBODY, NOBODY))
         self.op: int | None = None
         self.found: list[Violation] = []
 
@@ -187,8 +192,9 @@ class State:
         return at
 
     def holds_anything(self, endpoint: str) -> bool:
-        """Whether any surface at all is held."""
-        return any(endpoint in at for at in self.held.values())
+        """Whether anything that a producer has made is held."""
+        held = self.held.items()
+        return any(endpoint in at for surface, at in held if surface != PARAMETERS)
 
     def span(self, part: Part | None) -> Span | None:
         """The elements of a slice; None for the whole, and for a slice that is the whole."""

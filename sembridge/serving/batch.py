@@ -65,11 +65,14 @@ class Step(Struct, frozen=True, kw_only=True):
         if self.vocab - 1 > DTYPES[self.ids].largest_index:
             raise BadInput(f"{self.ids} cannot hold id {self.vocab - 1}", path="--ids")
 
-    def bytes_of(self, surface: Surface, rows: int, *, owner: bool = False) -> int:
+    def bytes_of(
+        self, surface: Surface, rows: int, *, owner: bool = False, parameters: int = 0
+    ) -> int:
         """Payload bytes that ``rows`` rows of one surface move across the boundary.
 
         A kept value crosses once, cut into one slice per lane; its projection runs at the
-        consumer. A projected result alone crosses from every lane, or from the owner.
+        consumer. A projected result alone crosses from every lane, or from the owner; before it
+        ``parameters`` bytes a row cross the other way, once.
         """
         if "output_dtype" in surface.__struct_fields__:
             surface = replace(surface, output_dtype=self.ids)
@@ -77,7 +80,8 @@ class Step(Struct, frozen=True, kw_only=True):
         projected = surface.projected
         if surface.keeps_value or projected is None:
             return elements_of(shape) * DTYPES[self.dtype].itemsize
-        return projected.output_bytes(shape) * (1 if owner else self.lanes)
+        back = projected.output_bytes(shape) * (1 if owner else self.lanes)
+        return back + rows * parameters
 
 
 def read_batch(
@@ -189,20 +193,28 @@ def _priced(
     """Payload bytes of one step, ``mapped`` from every lane or from the ``owner`` alone."""
     total = rows * sum(decision.sequences for decision in decisions)
 
-    def both(parts: Sequence[tuple[Surface, int]]) -> dict[str, int]:
+    def both(parts: Sequence[tuple[Surface, int, int]]) -> dict[str, int]:
         return {
-            name: sum(step.bytes_of(surface, count, owner=owner) for surface, count in parts)
+            name: sum(
+                step.bytes_of(surface, count, owner=owner, parameters=parameters)
+                for surface, count, parameters in parts
+            )
             for name, owner in (("mapped", False), ("owner", True))
         }
 
-    own = [(serve(decision.need), rows * decision.sequences) for decision in decisions]
+    def served(need: Need, count: int) -> tuple[Surface, int, int]:
+        return serve(need), count, need.parameters
+
+    own = [served(decision.need, rows * decision.sequences) for decision in decisions]
     return {
         "vocab": step.vocab,
         "lanes": step.lanes,
         "dtype": step.dtype,
         "ids": step.ids,
         "rows": total,
-        "choices": {label(surface): both([(surface, total)]) for surface in (Tokens(), Complete())},
+        "choices": {
+            label(surface): both([(surface, total, 0)]) for surface in (Tokens(), Complete())
+        },
         "per_request": both(own),
-        "batch_wide": both([] if need is None else [(serve(need), total)]),
+        "batch_wide": both([] if need is None else [served(need, total)]),
     }

@@ -23,15 +23,19 @@ class Effect(IntEnum):
     """N: works on token ids at the consumer, or on the prompt."""
     FURTHER = 1
     """X: a further surface beside the tokens, which crosses on an edge of its own."""
-    PROJECTION = 2
+    MODIFIER = 2
+    """Pj, stateless: a bias or a mask that the request itself carries."""
+    KEYED = 3
+    """Drawn by the kit's own sampler under a key that the request carries."""
+    PROJECTION = 4
     """Pj: deterministic, but a projection whose state lives at the producer."""
-    BLOCK = 3
+    BLOCK = 5
     """A token block [n, 1 + k] with accepted counts, never cut to one column."""
-    RNG = 4
+    RNG = 6
     """Needs the generator's state, which the contract does not carry."""
-    FULL = 5
+    FULL = 7
     """F: complete logits; every unknown field too."""
-    LOGPROBS = 6
+    LOGPROBS = 8
     """Log-probabilities, which win over everything that would narrow the surface."""
 
 

@@ -12,11 +12,22 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sembridge.errors import BadInput
 from sembridge.serving import openai, vllm
 from sembridge.serving.fields import Effect, Field, Finding, examine
-from sembridge.surfaces import Complete, Logprobs, Surface, Tokens
+from sembridge.surfaces import (
+    MAX_K,
+    Choice,
+    ChosenTokens,
+    Complete,
+    Logprobs,
+    Surface,
+    Tokens,
+    TopLogprobs,
+    record_bytes,
+)
 
 Api = Literal["openai", "vllm"]
 APIS: tuple[Api, ...] = ("openai", "vllm")
@@ -30,22 +41,33 @@ class Need(Struct, frozen=True, kw_only=True, gc=False):
 
     ``token`` is the strongest effect on the token choice; ``logprobs`` how many
     log-probabilities beside the sampled token's are returned, None for none at all; ``prompt``
-    whether prompt positions are observed as well.
+    whether prompt positions are observed as well. ``own`` is the strongest effect where the kit's
+    own sampler draws, if that differs from ``token``; ``parameters`` the bytes of a row's choice.
     """
 
     token: Effect = Effect.NEUTRAL
     logprobs: int | None = None
     prompt: bool = False
+    own: Effect | None = None
+    parameters: int = 0
+
+    @property
+    def choice(self) -> Effect:
+        """The strongest effect on the token as this kit would choose it."""
+        return self.token if self.own is None else self.own
 
     def join(self, other: Need) -> Need:
         """The least need that covers both."""
         if self == other:
             return self
         counts = [count for count in (self.logprobs, other.logprobs) if count is not None]
+        token, choice = max(self.token, other.token), max(self.choice, other.choice)
         return Need(
-            token=max(self.token, other.token),
+            token=token,
             logprobs=max(counts, default=None),
             prompt=self.prompt or other.prompt,
+            own=None if choice is token else choice,
+            parameters=max(self.parameters, other.parameters),
         )
 
 
@@ -67,7 +89,20 @@ class Decision(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def _tokens(need: Need) -> Surface | None:
-    return Tokens() if need.token is Effect.NEUTRAL and need.logprobs is None else None
+    return Tokens() if need.choice is Effect.NEUTRAL and need.logprobs is None else None
+
+
+def _chosen_tokens(need: Need) -> Surface | None:
+    return (
+        ChosenTokens(choices=()) if need.choice <= Effect.KEYED and need.logprobs is None else None
+    )
+
+
+def _top_logprobs(need: Need) -> Surface | None:
+    asked = need.logprobs
+    if asked is None or asked > MAX_K or need.prompt or need.choice > Effect.KEYED:
+        return None
+    return TopLogprobs(k=asked)
 
 
 def _complete(need: Need) -> Surface | None:
@@ -78,13 +113,21 @@ def _logprobs(_: Need) -> Surface | None:
     return Logprobs()
 
 
-OFFERS: tuple[Callable[[Need], Surface | None], ...] = (_tokens, _complete, _logprobs)
+OFFERS: tuple[Callable[[Need], Surface | None], ...] = (
+    _tokens,
+    _chosen_tokens,
+    _top_logprobs,
+    _complete,
+    _logprobs,
+)
 """The kit's surfaces, cheapest first; the last one meets every need."""
 
 PAPER_SURFACES = ("tokens", "other-projection", "complete", "logprobs")
 
 RULES: dict[Effect, str] = {
     Effect.NEUTRAL: "greedy, one sequence, every modifier neutral: argmax of complete logits",
+    Effect.MODIFIER: "stateless modifiers: parameters of a registered projection",
+    Effect.KEYED: "sampling under a (seed, position) key: parameters of a registered projection",
     Effect.PROJECTION: "deterministic, but no registered projection: complete logits",
     Effect.BLOCK: "a token block is never cut to one column: complete logits",
     Effect.RNG: "stochastic sampling keeps complete logits: no generator state crosses",
@@ -116,7 +159,7 @@ def paper_surface(need: Need) -> str:
         return "logprobs"
     if need.token >= Effect.RNG:
         return "complete"
-    return "other-projection" if need.token >= Effect.PROJECTION else "tokens"
+    return "other-projection" if need.token >= Effect.MODIFIER else "tokens"
 
 
 _ALONE = {
@@ -164,7 +207,7 @@ def decide(
     for clash in schema.clashes:
         if clash.field in sent and clash.when(sent):
             raise BadInput(clash.message, path=f"$.{clash.field}")
-    return _decision(effective, findings, frozenset(configured))
+    return _decision(effective, findings, frozenset(configured), engine or {})
 
 
 def _configured(
@@ -183,12 +226,15 @@ def _configured(
 
 
 def _decision(
-    effective: Mapping[str, Any], findings: list[Finding], configured: frozenset[str]
+    effective: Mapping[str, Any],
+    findings: list[Finding],
+    configured: frozenset[str],
+    engine: Mapping[str, Any],
 ) -> Decision:
     asked = [(finding, _need(finding, effective)) for finding in findings]
-    need = join(each for _, each in asked) or Need()
+    need = _answered(join(each for _, each in asked) or Need(), findings, effective, engine)
     paper = paper_surface(need)
-    strongest = need.token if need.logprobs is None else Effect.LOGPROBS
+    strongest = need.choice if need.logprobs is None else Effect.LOGPROBS
     deciding = {
         finding.field: finding.note
         for finding, each in asked
@@ -220,6 +266,28 @@ def _need(finding: Finding, effective: Mapping[str, Any]) -> Need:
             prompt=finding.field.startswith("prompt_logprob") or effective.get("echo") is True,
         )
     return _ALONE[finding.effect]
+
+
+def _answered(
+    need: Need, findings: list[Finding], effective: Mapping[str, Any], engine: Mapping[str, Any]
+) -> Need:
+    """The need as the kit's own sampler and projections would meet it.
+
+    Where the engine samples by the kit's kernel (option ``keyed_sampling``) and the request
+    carries a seed, what it draws is keyed. Engines that return raw logits in place of
+    log-probabilities keep complete logits.
+    """
+    own, keyed = need.own, engine.get("keyed_sampling") is True
+    if need.token is Effect.RNG and keyed and "seed" in effective and not effective.get("min_p"):
+        others = [f.effect for f in findings if f.effect not in (Effect.RNG, Effect.LOGPROBS)]
+        own = max([Effect.KEYED, *others])
+    if need.logprobs is not None and engine.get("logprobs_mode") == "raw_logits":
+        need = replace(need, logprobs=EVERY)
+    parameters = 0
+    if (need.token if own is None else own) in (Effect.MODIFIER, Effect.KEYED):
+        ids, biases = effective.get("allowed_token_ids") or (), effective.get("logit_bias") or ()
+        parameters = record_bytes(Choice.HEADER, "") + 4 * len(ids) + 8 * len(biases)
+    return replace(need, own=own, parameters=parameters)
 
 
 def _count(value: object) -> int:

@@ -99,7 +99,7 @@ MIN_TOKENS = Field(
 LOGIT_BIAS = Field(
     name="logit_bias",
     kind=MapOf(Number(-100, 100), ids=True),
-    effect=Effect.PROJECTION,
+    effect=Effect.MODIFIER,
     neutral=({},),
     note="biases are added to the logits before argmax",
 )
@@ -107,7 +107,7 @@ MASKS = (
     Field(
         name="allowed_token_ids",
         kind=ListOf(COUNT, 1),
-        effect=Effect.PROJECTION,
+        effect=Effect.MODIFIER,
         note="argmax over a subset of the vocabulary",
     ),
     Field(name="bad_words", kind=WORDS, effect=Effect.PROJECTION, neutral=([],), note=HISTORY),
@@ -447,6 +447,7 @@ ENGINE = table(
         neutral=([],),
         note="plug-in logits processors are unknown",
     ),
+    Field(name="keyed_sampling", kind=FLAG),
     _speculative("speculative", TEXT, ""),
     _speculative("speculative_config", OBJECT, {}),
     _speculative("num_speculative_tokens", COUNT, 0),

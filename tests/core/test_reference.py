@@ -8,23 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sembridge.errors import BadInput
+from sembridge.kernels import argmax, numpy_dtype
 from sembridge.layout import Shard, slice_bounds
 from sembridge.lowering import REFERENCE, lower
 from sembridge.obligations import resolve_valid
 from sembridge.plan import AllGather, Broadcast, Part, Project, Reduce, Send
 from sembridge.reference import (
-    KERNELS,
     OPERATORS,
     Machine,
     Outcome,
-    argmax,
     execute,
     expected_value,
-    numpy_dtype,
     result_of,
     revealing_inputs,
 )
-from sembridge.surfaces import Surface, Tokens
+from sembridge.surfaces import Tokens
 from tests.core.build import contract, plan
 from tests.strategies import valid_contracts
 
@@ -42,11 +40,6 @@ def test_argmax_ties_nans_and_masks(dtype):
         ]
     ).astype(numpy_dtype(dtype))
     assert argmax(rows).tolist() == [1, 0, 1, 1, 0]
-
-
-def test_every_registered_projection_has_a_kernel():
-    names = {s().projected.name for s in Surface.__args__ if s().projected}
-    assert names == set(KERNELS)
 
 
 @given(st.integers(0, 50), st.integers(1, 12))

@@ -10,7 +10,7 @@ from sembridge.check import CHECKER, Checker, check
 from sembridge.layout import Replicate, Shard
 from sembridge.obligations import resolve_valid
 from sembridge.plan import AllGather, Broadcast, Part, Project, Reduce, Send
-from sembridge.surfaces import Logprobs, Tokens
+from sembridge.surfaces import Choice, ChosenTokens, Logprobs, ShardedTokens, Tokens
 from sembridge.verdict import Verdict
 from tests.core.build import TAG, contract, plan
 
@@ -22,6 +22,8 @@ TOKENS = contract(surface=Tokens(), classes=(("p0", "p1"),))
 LATE = contract(surface=Logprobs(), classes=(("p0", "p1"),))
 OWNED = contract(owner=("p1",))
 SUM_TOKENS = contract(reduce="sum", surface=Tokens())
+SHARDED = contract(placement=Shard(dim=1), surface=ShardedTokens(vocabulary=11))
+CHOSEN = contract(surface=ChosenTokens(choices=(Choice(banned=(0,)), Choice(bias=((1, 2.0),)))))
 
 LANES = (Send(src="p0", dst="c0"), Send(src="p1", dst="c1"))
 ONE = (Send(src="p0", dst="c0"), Broadcast(src="c0", dsts=("c1",)))
@@ -37,6 +39,19 @@ TOKEN = (
     Send(src="p0", dst="c0", surface="tokens"),
     Broadcast(src="c0", dsts=("c1",), surface="tokens"),
 )
+COMBINE = (
+    Project(projection="sharded_argmax", at="p0"),
+    Project(projection="sharded_argmax", at="p1"),
+    Reduce(operator="first_largest", sources=BOTH, targets=BOTH, surface="tokens"),
+)
+CHOOSE = (
+    Send(src="c0", dst="p0", surface="parameters"),
+    Broadcast(src="p0", dsts=("p1",), surface="parameters"),
+    Project(projection="choose", at="p0"),
+    Project(projection="choose", at="p1"),
+    Send(src="p0", dst="c0", surface="tokens"),
+    Send(src="p1", dst="c1", surface="tokens"),
+)
 OWN = (Send(src="p1", dst="c0"), Broadcast(src="c0", dsts=("c1",)))
 
 LEGAL = [
@@ -49,6 +64,8 @@ LEGAL = [
     (LATE, (*ONE, Project(projection="argmax", at="c0"), Project(projection="argmax", at="c1"))),
     (OWNED, OWN),
     (SUM_TOKENS, (REDUCE, *TOKEN)),
+    (SHARDED, (*COMBINE, *TOKEN[1:])),
+    (CHOSEN, CHOOSE),
 ]
 
 BROKEN = {
@@ -75,6 +92,7 @@ BROKEN = {
     r.BROADCAST_ONCE: (REPLICA, (ONE[0], Broadcast(src="c0", dsts=("c1", "c1"))), "c1"),
     r.PROJECT_AT: (TOKENS, (Project(projection="argmax", at="x"), *TOKEN), "x"),
     r.PROJECT_READS: (TOKENS, (Project(projection="argmax", at="c0"), *TOKEN), "c0"),
+    r.PROJECT_TAKES: (CHOSEN, CHOOSE[:1] + CHOOSE[2:], "p1"),
     r.PROJECT_COMPLETE: (SUM_TOKENS, TOKEN, "p0"),
     r.PROJECT_REGISTERED: (TOKENS, (Project(projection="argmin", at="p0"), *TOKEN), "p0"),
     r.PROJECT_WHOLE: (

@@ -72,10 +72,23 @@ def test_what_cannot_be_a_step(options: dict[str, Any], path: str) -> None:
 def test_a_mixed_batch_reports_what_could_cross_and_what_would() -> None:
     report = summary(entries(GREEDY, GREEDY, SCORED), MINIMAX)
     row = 200_064 * 4
-    assert report["join"] == {"surface": "logprobs", "paper_surface": "logprobs"}
-    assert report["bytes_per_step"]["per_request"] == {"mapped": row + 32, "owner": row + 8}
-    assert report["bytes_per_step"]["batch_wide"] == {"mapped": 3 * row, "owner": 3 * row}
+    assert report["join"] == {"surface": "top_logprobs(5)", "paper_surface": "logprobs"}
+    assert report["bytes_per_step"]["per_request"] == {"mapped": 32 + 4 * 56, "owner": 8 + 56}
+    assert report["bytes_per_step"]["batch_wide"] == {"mapped": 3 * 4 * 56, "owner": 3 * 56}
+    whole = summary(entries(GREEDY, GREEDY, {**SCORED, "logprobs": -1}), MINIMAX)
+    assert whole["join"] == {"surface": "logprobs", "paper_surface": "logprobs"}
+    assert whole["bytes_per_step"]["per_request"] == {"mapped": row + 32, "owner": row + 8}
+    assert whole["bytes_per_step"]["batch_wide"] == {"mapped": 3 * row, "owner": 3 * row}
     assert report["bytes_per_step"]["choices"]["tokens"] == {"mapped": 48, "owner": 12}
+
+
+def test_the_parameters_of_a_choice_are_priced() -> None:
+    biased = {**GREEDY, "logit_bias": {"5": 1, "6": -2}, "allowed_token_ids": [5, 6, 7]}
+    report = summary(entries(GREEDY, biased), MINIMAX)
+    assert report["join"]["surface"] == "chosen_tokens"
+    row = 40 + 2 * 8 + 3 * 4
+    assert report["bytes_per_step"]["per_request"] == {"mapped": 16 + 16 + row, "owner": 8 + row}
+    assert report["bytes_per_step"]["batch_wide"] == {"mapped": 32 + 2 * row, "owner": 8 + 2 * row}
 
 
 def test_rows_count_sequences_prompts_and_positions() -> None:

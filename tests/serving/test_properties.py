@@ -19,7 +19,7 @@ FIELDS = [(start, field) for start in STARTS for field in start.schema.fields.va
 NARROWING = [
     (start, field)
     for start, field in FIELDS
-    if field.effect >= Effect.PROJECTION and not field.companion
+    if field.effect >= Effect.MODIFIER and not field.companion
 ]
 
 
@@ -35,6 +35,7 @@ needs = st.builds(
     token=st.sampled_from([e for e in Effect if e not in (Effect.FURTHER, Effect.LOGPROBS)]),
     logprobs=st.none() | st.integers(0, 20),
     prompt=st.booleans(),
+    parameters=st.integers(0, 80),
 )
 
 

@@ -9,7 +9,7 @@ import pytest
 from sembridge.errors import BadInput
 from sembridge.serving import openai
 from sembridge.serving.fields import Effect
-from sembridge.serving.surface import EVERY, decide
+from sembridge.serving.surface import EVERY, decide, join, label, serve
 from tests.serving.bodies import CHAT, COMPLETION, PARAMS, RESPONSE, SAY, STARTS, TOOL, Start
 
 TOKENS, OTHER, COMPLETE, LOGPROBS = "tokens", "other-projection", "complete", "logprobs"
@@ -212,13 +212,26 @@ def test_greedy_alone_is_token_only(start: Start) -> None:
     assert decision.warnings == ()
 
 
+CHEAP = {"logit_bias": "chosen_tokens", "allowed_token_ids": "chosen_tokens"}
+"""What the kit registers beyond the paper, by the field that asks for it."""
+
+
+def kit_surface(field: str, change: dict[str, Any], expected: str) -> str:
+    """The kit's answer for one row; bounded counts of log-probabilities are registered."""
+    if expected != LOGPROBS:
+        return CHEAP.get(field, COMPLETE)
+    asked = change.get("top_logprobs", change.get("logprobs", -1))
+    bounded = asked >= 0 and not {"prompt_logprobs", "logprob_token_ids"} & change.keys()
+    return f"top_logprobs({0 if asked is True else asked})" if bounded else LOGPROBS
+
+
 @pytest.mark.parametrize(("start", "field", "change", "expected"), AWAY)
 def test_a_field_away_from_neutral(
     start: Start, field: str, change: dict[str, Any], expected: str
 ) -> None:
     decision = decide(start.but(**change), api=start.api)
     assert decision.paper_surface == expected
-    assert decision.surface == (LOGPROBS if expected == LOGPROBS else COMPLETE)
+    assert decision.surface == kit_surface(field, change, expected)
     assert field in decision.decided_by
     assert set(decision.decided_by) <= set(change)
 
@@ -345,6 +358,50 @@ def test_how_many_log_probabilities(
 ) -> None:
     need = decide(start.but(**change), api=start.api).need
     assert (need.logprobs, need.prompt) == (count, prompt)
+
+
+KEYED = {"keyed_sampling": True}
+
+
+@pytest.mark.parametrize(
+    ("change", "engine", "surface", "paper"),
+    [
+        ({"logprobs": 5}, {}, "top_logprobs(5)", LOGPROBS),
+        ({"logprobs": 5}, {"logprobs_mode": "raw_logprobs"}, "top_logprobs(5)", LOGPROBS),
+        ({"logprobs": 5}, {"logprobs_mode": "raw_logits"}, LOGPROBS, LOGPROBS),
+        ({"logprobs": 5}, {"logprobs_mode": "processed_logprobs"}, LOGPROBS, LOGPROBS),
+        ({"logprobs": 5}, {"speculative": "ngram"}, LOGPROBS, LOGPROBS),
+        ({"logprobs": 1025}, {}, LOGPROBS, LOGPROBS),
+        ({"logprobs": 5, "n": 2}, {}, LOGPROBS, LOGPROBS),
+        ({"logprobs": 5, "min_tokens": 2}, {}, LOGPROBS, LOGPROBS),
+        ({"logprobs": 5, "logit_bias": {"5": 1}}, {}, "top_logprobs(5)", LOGPROBS),
+        ({"logprobs": 5, "temperature": 1, "seed": 3}, {}, LOGPROBS, LOGPROBS),
+        ({"logprobs": 5, "temperature": 1, "seed": 3}, KEYED, "top_logprobs(5)", LOGPROBS),
+        ({"logit_bias": {"5": 1}, "min_tokens": 2}, {}, COMPLETE, OTHER),
+        ({"temperature": 1, "seed": 3}, {}, COMPLETE, COMPLETE),
+        ({"temperature": 1, "seed": 3}, KEYED, "chosen_tokens", COMPLETE),
+        ({"temperature": 1, "seed": 3, "logit_bias": {"5": 1}}, KEYED, "chosen_tokens", COMPLETE),
+        ({"temperature": 1}, KEYED, COMPLETE, COMPLETE),
+        ({"temperature": 1, "seed": 3, "min_p": 0.1}, KEYED, COMPLETE, COMPLETE),
+        ({"temperature": 1, "seed": 3, "presence_penalty": 1}, KEYED, COMPLETE, COMPLETE),
+        ({"temperature": 1, "seed": 3, "watermarking": True}, KEYED, COMPLETE, COMPLETE),
+        ({"seed": 3}, KEYED, TOKENS, TOKENS),
+    ],
+)
+def test_what_crosses_cheaply_and_what_does_not(
+    change: dict[str, Any], engine: dict[str, Any], surface: str, paper: str
+) -> None:
+    decision = decide(PARAMS.but(**change), api="vllm", engine=engine)
+    assert (decision.surface, decision.paper_surface) == (surface, paper)
+
+
+def test_one_unkeyed_request_keeps_the_batch_complete() -> None:
+    drawn = PARAMS.but(temperature=1, seed=3)
+    needs = [decide(b, api="vllm", engine=KEYED).need for b in (drawn, PARAMS.but(temperature=1))]
+    assert [label(serve(need)) for need in needs] == ["chosen_tokens", COMPLETE]
+    joined = join(needs)
+    assert joined is not None
+    assert label(serve(joined)) == COMPLETE
 
 
 def test_the_endpoint_is_told_by_its_prompt() -> None:
