@@ -13,11 +13,13 @@ replica_classes ``class_p`` of its members, and that their cells are equal
 reduction      ``outstanding``, ``operator``, ``summand_p`` of every producer
 owner          ``authority`` (somebody must issue), ``owner_p`` of every producer
 surface        ``registered`` (the projection), ``wants_value``
+combine        of a projection of shards: as reduction, ``completes`` being its surface
 demand         ``demanded_c`` of every consumer
 domains        ``domain_x`` of every endpoint
 ============== =====================================================================
 
-A projection is an uninterpreted function of every cell; a reduction is integer arithmetic. As
+A projection is an uninterpreted function of every cell; a reduction is integer arithmetic, and
+the combine of shards an uninterpreted function of the set of their records. As
 its value the reference gives a mapped producer's (an owner's; R's reduction). Under a
 ``replicate`` placement a whole of several producers' slices is admissible where each cell is
 that cell of one of them: the layout authorizes reassembly, and not that producers are equal.
@@ -47,6 +49,7 @@ from sembridge.plan import (
     Send,
     endpoints_of,
 )
+from sembridge.surfaces import PARAMETERS
 
 LOGIC = "QF_UFLIA"
 
@@ -174,6 +177,7 @@ class _Encoder:
         size = (1 + len(self.spans)) * (named + 2 * len(ob.consumers) + len(ob.producers))
         if size > MAX_TERMS:
             raise TooLarge(f"about {size} terms, more than {MAX_TERMS}")
+        self.informed = frozenset(ob.informed if PARAMETERS in ob.sizes else ())
         self.number = {x: i for i, x in enumerate(ob.domain_of)}
         self.names: dict[str, int] = {}
         self.constants: dict[str, str] = {}
@@ -219,8 +223,8 @@ class _Encoder:
     def reduced(self, operator: str, tensors: Sequence[Sequence[str]]) -> list[str]:
         mixed = (operator == "product") != (self.ob.operator == "product")
         if operator not in COMBINE or mixed or not tensors:
-            n = len(self.reductions)
-            return [self.constant(f"u{n}_{k}", "Int") for k in self.cells]
+            n, cells = len(self.reductions), tensors[0] if tensors else self.cells
+            return [self.constant(f"u{n}_{k}", "Int") for k, _ in enumerate(cells)]
         total = list(tensors[0])
         for other in tensors[1:]:
             total = [
@@ -241,6 +245,11 @@ class _Encoder:
 
     def at(self, x: str, surface: str) -> Held | None:
         found = self.held.get((x, surface))
+        if found is None and surface == PARAMETERS and x in self.informed:
+            known, nobody = self.constant("parameters", "Int"), frozenset[str]()
+            cells = dict.fromkeys(range(self.width(surface)), known)
+            found = Held(cells=cells, complete="true", sources=nobody, issuers=nobody)
+            self.held[x, surface] = found
         if found is None and surface == VALUE and x in self.ob.producer_set:
             itself = frozenset((x,))
             found = self.held[x, surface] = Held(
@@ -277,7 +286,8 @@ class _Encoder:
         self, x: str, surface: str, cells: Iterable[int], sent: Held, *, entire: bool
     ) -> None:
         """Add cells; a copy in pieces is as complete as the cells that it is made of."""
-        self.reached.add(x)
+        if surface != PARAMETERS:
+            self.reached.add(x)
         held = self.at(x, surface)
         if held is None and entire:
             self.held[x, surface] = sent
@@ -412,6 +422,12 @@ class _Encoder:
         self.need("availability", "the value is there", held is not None, i, op.at)
         if held is None:
             return
+        if projected is not None and projected.choices:
+            known = self.at(op.at, PARAMETERS) is not None
+            says = "the projection's parameters are there"
+            self.need("availability", says, known, i, op.at)
+            if not known:
+                return
         whole = self.whole(held, VALUE)
         self.need("projection", "a projection reads the whole value", whole, i, op.at)
         self.need("completion", "a projection follows completion", held.complete, i, op.at)
@@ -423,10 +439,12 @@ class _Encoder:
         if whole and not again:
             argument = tuple([held.cells[k] for k in self.cells])
             result = self.projected(op.projection, argument)
+            combined = projected is not None and projected.combine is not None
+            complete = f"(not {self.constant('outstanding')})" if combined else held.complete
             self.reached.add(op.at)
             self.held[op.at, output] = Held(
                 cells=dict.fromkeys(range(self.width(output)), result),
-                complete=held.complete,
+                complete=complete,
                 sources=held.sources,
                 issuers=held.issuers,
                 argument=argument,
@@ -434,7 +452,10 @@ class _Encoder:
 
     def reduce(self, i: int, op: Reduce) -> None:
         self.together(i, (op.targets[0], *op.sources, *op.targets))
-        self.need("reduction", "something is to be reduced", self.constant("outstanding"), i, None)
+        surface, completes = op.surface, self.constant("completes", "Int")
+        asked = f"(= {completes} {self.code(f'surface {surface}')})"
+        outstanding = conj([self.constant("outstanding"), asked])
+        self.need("reduction", "something is to be reduced", outstanding, i, None)
         registered = f"(= {self.constant('operator', 'Int')} {self.code(op.operator)})"
         self.need("reduction", "the operator is the registered one", registered, i, None)
         named = frozenset(op.sources)
@@ -442,27 +463,28 @@ class _Encoder:
         exact = conj([self.summand(p, p in named) for p in self.ob.producers])
         exact = exact if once else "false"
         self.need("reduction", "the sources are the registered ones", exact, i, None)
-        held = {x: self.at(x, VALUE) for x in named}
+        held = {x: self.at(x, surface) for x in named}
         there = True
         for x, h in held.items():
-            whole = h is not None and self.whole(h, VALUE)
+            whole = h is not None and self.whole(h, surface)
             there &= whole
             self.need("availability", "a source holds the whole", whole, i, x)
             if h is not None:
                 self.need("reduction", "a source is incomplete", f"(not {h.complete})", i, x)
         for n, x in enumerate(op.targets):
-            old = self.at(x, VALUE)
+            old = self.at(x, surface)
             lacks = "true" if old is None else f"(not {old.complete})"
             lacks = "false" if x in op.targets[:n] else lacks
             self.need("redelivery", "a target lacks the result", lacks, i, x)
         if not there:
             return
+        cells = range(self.width(surface))
         values = [h for x in op.sources if (h := held[x]) is not None]
-        total = self.reduction(op.operator, [[h.cells[k] for k in self.cells] for h in values])
+        total = self.reduction(op.operator, [[h.cells[k] for k in cells] for h in values])
         sources = frozenset[str]().union(*[h.sources for h in values])
         for x in op.targets:
             self.reached.add(x)
-            self.held[x, VALUE] = Held(
+            self.held[x, surface] = Held(
                 cells=dict(enumerate(total)),
                 complete="true",
                 sources=sources,
@@ -481,8 +503,20 @@ class _Encoder:
         wants_value = self.constant("wants_value") if projected else "true"
         self.observe_surface(c, VALUE, conj([demanded, wants_value]), reference, reference)
         if projected:
-            result = [self.projected(projected.name, reference)] * self.width(projected.output)
+            result = self.combined(projected.name, projected.output)
+            if self.ob.completes == VALUE:
+                result = [self.projected(projected.name, reference)] * self.width(projected.output)
             self.observe_surface(c, projected.output, demanded, result, reference)
+
+    def combined(self, projection: str, output: str) -> list[str]:
+        """The combine of every shard's record."""
+        if self.ob.operator is None:
+            return []
+        records = [
+            [self.projected(projection, self.tensor(p))] * self.width(output)
+            for p in self.ob.producers
+        ]
+        return self.reduction(self.ob.operator, records)
 
     def observe_surface(
         self, c: str, surface: str, wanted: str, expected: list[str], reference: list[str]
@@ -613,7 +647,8 @@ class _Encoder:
             reduced = settle("outstanding", True) + number_of("operator", self.code(ob.operator))
             for p in ob.producers:
                 reduced += settle(f"summand_{number[p]}", p in ob.reduced)
-            fact("reduction", reduced)
+            reduced += number_of("completes", self.code(f"surface {ob.completes}"))
+            fact("reduction" if ob.completes == VALUE else "combine", reduced)
         if ob.owners is not None:
             owned = [f for p in ob.producers for f in settle(f"owner_{number[p]}", p in ob.owners)]
             fact("owner", owned)
@@ -647,7 +682,7 @@ class _Encoder:
         for i, op in enumerate(self.plan.ops):
             self.run(i, op)
         reduced = None
-        if ob.reduced is not None and ob.operator is not None:
+        if ob.reduced is not None and ob.operator is not None and ob.completes == VALUE:
             tensors = [self.tensor(p) for p in ob.producers if p in ob.reduced]
             reduced = self.reduction(ob.operator, tensors)
         for c in ob.consumers:

@@ -20,6 +20,7 @@ from msgspec import Struct
 from oracle.smt import solver
 from oracle.smt.model import COMBINE, LOGIC, conj, disj
 from oracle.smt.solver import Answer, Outcome, Script
+from sembridge.errors import BadInput
 from sembridge.layout import slice_bounds
 from sembridge.obligations import Obligations
 from sembridge.plan import (
@@ -33,6 +34,7 @@ from sembridge.plan import (
     Reduce,
     Send,
 )
+from sembridge.surfaces import PARAMETERS
 
 KINDS = ("idle", "send", "broadcast", "gather", "project", "reduce")
 
@@ -70,7 +72,11 @@ class Found(Struct, frozen=True, kw_only=True):
 
 
 def accepted_and_wrong(ob: Obligations, bounds: Bounds, *, without: Iterable[str] = ()) -> Found:
-    """A plan that the encoded checker (``without`` some of its conditions) accepts wrongly."""
+    """A plan that the encoded checker (``without`` some of its conditions) accepts wrongly.
+
+    Raises:
+        BadInput: the contract combines shards, or its projection takes parameters.
+    """
     steps = _Steps(ob, bounds, values=True, without=frozenset(without))
     steps.accepted()
     steps.claim(disj(steps.wrong()))
@@ -81,6 +87,9 @@ def cheapest(ob: Obligations, bounds: Bounds) -> Found:
     """The accepted plan with the least footprint; ``SAT`` where its optimality was proved.
 
     ``UNKNOWN`` carries the best plan that was found before the budget of a question ended.
+
+    Raises:
+        BadInput: the contract combines shards, or its projection takes parameters.
     """
     best: Found | None = None
     while True:
@@ -128,6 +137,8 @@ class _Steps:
         values: bool,
         without: frozenset[str] = frozenset(),
     ) -> None:
+        if ob.completes != VALUE or PARAMETERS in ob.sizes:
+            raise BadInput("symbolic plans have neither combines of shards nor parameters")
         self.ob, self.bounds, self.values, self.without = ob, bounds, values, without
         self.xs = [*ob.producers, *ob.consumers]
         self.number = {x: j for j, x in enumerate(self.xs)}

@@ -7,7 +7,8 @@ until they are reduced; and where a projected result was projected, by the regis
 from such a value. The lemmas: the invariant holds at the start; each op preserves it under the
 checker's conditions; and it implies the observation under the conditions at the end. Induction
 over the plan's ops does the rest. Nothing in a lemma knows how many endpoints, elements or ops
-there are.
+there are. Combines of projected shards are outside; that argmax's is exact is proven by itself,
+in :mod:`oracle.smt.projections`.
 
 The conditions are the checker's own where they are predicates over single values: the functions
 of :mod:`sembridge.guards`, read over solver terms. What is said of sets of elements (a sender
@@ -311,10 +312,13 @@ TYPED: tuple[Rule, ...] = (
     rules.SEND_ENDS,
     rules.BROADCAST_ENDS,
     rules.PROJECT_AT,
+    rules.PROJECT_TAKES,
     rules.REDUCE_ENDS,
     rules.GATHER_ENDS,
 )
-"""Rules that the sorts express: here an op can name nothing but endpoints of the contract."""
+"""Rules that the sorts express: here an op can name nothing but endpoints of the contract, and a
+projection is a function of the value, its parameters being the contract's wherever they are held.
+"""
 
 
 LEMMAS: list[Callable[[], Lemma]] = []

@@ -24,9 +24,10 @@ from oracle.smt.solver import Answer
 from sembridge import io
 from sembridge.contract import Contract
 from sembridge.errors import BadInput
+from sembridge.kernels import numpy_dtype
 from sembridge.obligations import Obligations, resolve, resolve_valid, validate
-from sembridge.plan import VALUE, Plan, Project
-from sembridge.reference import Fault, Machine, expected_value, numpy_dtype, observe
+from sembridge.plan import VALUE, Plan
+from sembridge.reference import Fault, Machine, expected_result, expected_value, observe
 from sembridge.verdict import Verdict
 
 LARGEST = 7
@@ -151,13 +152,8 @@ def run(ob: Obligations, plan: Plan, tensors: Tensors, sought: Shows) -> Shows:
 
 def _expected(ob: Obligations, inputs: Any, consumer: str, surface: str) -> Any:
     """What the reference gives ``consumer``, projected by the reference's own kernel."""
-    value = expected_value(ob, inputs, consumer)
-    if surface == VALUE or ob.projected is None:
-        return value
-    somewhere = ob.producers[0]
-    machine = Machine(ob, dict.fromkeys(ob.producers, value))
-    machine.run(Project(projection=ob.projected.name, at=somewhere))
-    return machine.memory[somewhere, surface].data
+    of = expected_value if surface == VALUE or ob.projected is None else expected_result
+    return of(ob, inputs, consumer)
 
 
 def _rejected(contract: Contract) -> Shows:

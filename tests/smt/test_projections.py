@@ -13,7 +13,7 @@ from oracle.smt import solver
 from oracle.smt.projections import FORMATS, LEMMAS, WRONG, broken_by, prove_exact, script
 from oracle.smt.second import confirm
 from oracle.smt.solver import Answer
-from sembridge.reference import argmax
+from sembridge.kernels import argmax
 
 
 def test_every_lemma_holds_over_every_format() -> None:
