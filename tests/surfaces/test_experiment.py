@@ -1,0 +1,19 @@
+"""The experiment on surfaces: every claim holds, and the committed results are these."""
+
+from __future__ import annotations
+
+import json
+
+from experiments.registry import Settings, Standing
+from experiments.surfaces import surfaces
+
+
+def test_claims_hold_and_committed_results_are_what_the_code_gives_now(request):
+    found = surfaces(Settings())
+    assert [c.name for c in found.claims if c.standing is not Standing.HOLDS] == []
+    assert len(found.claims) == 13
+    kinds = {(r["model"], r["surface"], r["owner"]) for r in found.records}
+    assert len(kinds) == len(found.records) == 3 * 2 * 13
+    assert {(r["verdict"], r["execution"]) for r in found.records} == {("legal", "equal")}
+    committed = json.loads((request.config.rootpath / "results/surfaces.json").read_text())
+    assert committed["records"] == [dict(r) for r in found.records]
