@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from oracle.program import materialize, remote_lanes, surfaces_sent
+from oracle.program import check_steps, materialize, remote_lanes, surfaces_sent
 from sembridge.check import CHECKER, Checker
 from sembridge.obligations import Obligations
 from sembridge.plan import VALUE, AnyOp, Broadcast, Plan, Project, Reduce, Send
@@ -59,6 +59,7 @@ class Family:
     """
 
     def __init__(self, ob: Obligations) -> None:
+        check_steps(ob)
         self.ob = ob
         self._bits: dict[tuple[str, str], int] = {}
         self.start = self._all(ob.producers, VALUE)

@@ -21,7 +21,7 @@ from itertools import islice, product
 from math import comb, prod
 from typing import NamedTuple
 
-from oracle.program import lineage_of, remote_lanes, surfaces_sent
+from oracle.program import check_steps, lineage_of, remote_lanes, surfaces_sent
 from sembridge.errors import SemBridgeError
 from sembridge.footprint import Footprint
 from sembridge.obligations import Obligations
@@ -99,7 +99,9 @@ def figures(ob: Obligations, *, max_states: int = MAX_STATES) -> Figures:
     Raises:
         BudgetEnded: one lineage's dynamic program has more than ``max_states`` states, or its
             consumers may be divided among lineages in more ways than that.
+        BadInput: the contract needs steps that the family does not have.
     """
+    check_steps(ob)
     sizes = Sizes(ob.value_bytes, ob.sizes[ob.projected.output] if ob.projected else 0)
     reduced = len(ob.reduced) if ob.reduced is not None else 0
     reduction = (0, 0, (reduced - 1) * ob.value_bytes, 0, 1, 1) if reduced else FREE

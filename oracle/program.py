@@ -36,6 +36,7 @@ class Bounds(Struct, frozen=True, kw_only=True):
         Raises:
             BadInput: names the bound and the contract's figure.
         """
+        check_steps(ob)
         domains = {ob.domain_of[c] for c in ob.demanded}
         for what, has, bound, path in (
             ("producers", len(ob.producers), self.producers, "$.producers"),
@@ -48,6 +49,18 @@ class Bounds(Struct, frozen=True, kw_only=True):
                     "(--bounds widens it)",
                     path=path,
                 )
+
+
+def check_steps(ob: Obligations) -> None:
+    """Raise where a contract needs steps that the family does not have.
+
+    Raises:
+        BadInput: shards are to be combined, or parameters to be delivered before a projection.
+    """
+    parameters = ob.projected is not None and ob.projected.choices and not ob.projected.everywhere
+    if ob.completes != VALUE or parameters:
+        what = "a combine of shards" if ob.completes != VALUE else "parameters of a projection"
+        raise BadInput(f"{what}: outside the bounded family", path="$.facts.surface.value")
 
 
 BOUNDS = Bounds()

@@ -81,9 +81,17 @@ def projected_surfaces(draw: st.DrawFn, shape: tuple[int, ...], producers: int) 
 
 @st.composite
 def contracts(
-    draw: st.DrawFn, *, producers: int = 5, consumers: int = 5, domains: int = 3
+    draw: st.DrawFn,
+    *,
+    producers: int = 5,
+    consumers: int = 5,
+    domains: int = 3,
+    beyond: bool = False,
 ) -> Contract:
-    """Any contract whose references hold; it may still fail validation."""
+    """Any contract whose references hold; it may still fail validation.
+
+    ``beyond`` asks for the surfaces that the paper does not have.
+    """
     names = [f"d{i}" for i in range(draw(st.integers(1, domains)))]
     spread = draw(st.integers(0, 3)) == 0
     ps = [
@@ -104,10 +112,9 @@ def contracts(
         st.sampled_from([(1,), (7,), (2, 3), (3, 8), (2, 1), (2, 17), (0, 4), (4,), (1, 2)])
     )
     surface = draw(
-        st.one_of(
-            st.sampled_from([None, Complete(), Tokens(), Logprobs(), Tokens(output_dtype="int64")]),
-            projected_surfaces(shape, len(ids)),
-        )
+        projected_surfaces(shape, len(ids))
+        if beyond
+        else st.sampled_from([None, Complete(), Tokens(), Logprobs(), Tokens(output_dtype="int64")])
     )
     placement = draw(
         st.one_of(
@@ -155,7 +162,7 @@ def contracts(
     )
 
 
-def valid_contracts(**bounds: int) -> st.SearchStrategy[Contract]:
+def valid_contracts(**bounds: Any) -> st.SearchStrategy[Contract]:
     """Contracts that pass static validation."""
     return contracts(**bounds).filter(lambda c: not validate(resolve(c)))
 

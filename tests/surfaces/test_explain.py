@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sembridge import io
 from sembridge.check import check
@@ -44,7 +45,7 @@ def test_every_fact_of_a_contract_has_an_entry():
 
 
 @settings(max_examples=80)
-@given(contracts())
+@given(st.booleans().flatmap(lambda beyond: contracts(beyond=beyond)))
 def test_what_a_present_fact_saves_is_the_difference_without_it(edge):
     found = explain(edge)
     base = crossing(edge)
