@@ -57,8 +57,7 @@ def check_steps(ob: Obligations) -> None:
     Raises:
         BadInput: shards are to be combined, or parameters to be delivered before a projection.
     """
-    parameters = ob.projected is not None and ob.projected.choices and not ob.projected.everywhere
-    if ob.completes != VALUE or parameters:
+    if ob.completes != VALUE or ob.informs:
         what = "a combine of shards" if ob.completes != VALUE else "parameters of a projection"
         raise BadInput(f"{what}: outside the bounded family", path="$.facts.surface.value")
 

@@ -107,7 +107,7 @@ def carried_surface(ob: Obligations, policy: Policy) -> str:
     if ob.completes != VALUE:
         return ob.completes
     payload = ob.sizes[projected.output]
-    if projected.choices and not projected.everywhere:
+    if projected.choices and ob.informs:
         payload += ob.sizes[PARAMETERS]
     return projected.output if policy.project_at_producer and payload <= ob.value_bytes else VALUE
 
@@ -162,7 +162,7 @@ def project_at_producers(ob: Obligations, carried: str, deliveries: list[Deliver
         return []
     name, sources = ob.projected.name, dict.fromkeys(d.src for d in deliveries)
     ops: list[AnyOp] = [Project(projection=name, at=src) for src in sources]
-    if ob.projected.choices and not ob.projected.everywhere:
+    if ob.projected.choices and ob.informs:
         return inform(ob, list(sources)) + ops
     return ops
 
@@ -171,11 +171,10 @@ def crossing_parameters(
     ob: Obligations, carried: str, deliveries: list[Delivery]
 ) -> tuple[int, int]:
     """Bytes and startups that take parameters to the domains of sources that project."""
-    if ob.projected is None or carried == VALUE or not ob.projected.choices:
+    if carried == VALUE or not ob.informs:
         return 0, 0
     away = {ob.domain_of[d.src] for d in deliveries} - {ob.domain_of[c] for c in ob.demanded}
-    sends = 0 if ob.projected.everywhere else len(away)
-    return sends * ob.sizes[PARAMETERS], sends
+    return len(away) * ob.sizes[PARAMETERS], len(away)
 
 
 def inform(ob: Obligations, sources: list[str]) -> list[AnyOp]:

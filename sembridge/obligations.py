@@ -91,6 +91,12 @@ class Obligations:
         return self.class_of.get(producer) or frozenset((producer,))
 
     @property
+    def informs(self) -> bool:
+        """Whether parameters have to reach a producer before it can project."""
+        projected = self.projected
+        return projected is not None and bool(projected.choices) and not projected.everywhere
+
+    @property
     def informed(self) -> list[str]:
         """The endpoints that know the projection's parameters to begin with."""
         everywhere = self.projected is not None and self.projected.everywhere

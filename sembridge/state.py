@@ -130,8 +130,8 @@ class State:
         self.held: dict[str, Copies] = {VALUE: self.values}
         if ob.projected is not None:
             self.held[ob.projected.output] = {}
-        if PARAMETERS in ob.sizes:
-            self.held[PARAMETERS] = dict.fromkeys(ob.informed, Holding(True, NOBODY, NOBODY))
+            if PARAMETERS in ob.sizes:
+                self.held[PARAMETERS] = dict.fromkeys(ob.informed, Holding(True, NOBODY, NOBODY))
         self.op: int | None = None
         self.found: list[Violation] = []
 
