@@ -43,7 +43,7 @@ def _torch() -> Any:
     try:
         return importlib.import_module("torch")
     except (ImportError, RuntimeError) as error:
-        raise BadInput(f"torch kernels need the extra: sembridge[live] ({error})") from error
+        raise BadInput(f"torch kernels need the extra: sembridge[torch] ({error})") from error
 
 
 def order_keys(values: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ def test_a_missing_or_broken_torch_is_one_clear_message(monkeypatch):
 
     torch_kernels._torch.cache_clear()
     monkeypatch.setattr(torch_kernels.importlib, "import_module", missing)
-    with pytest.raises(BadInput, match=r"sembridge\[live\].*libhccl"):
+    with pytest.raises(BadInput, match=r"sembridge\[torch\].*libhccl"):
         TORCH_KERNELS["argmax"].whole(np.zeros((1, 2)), Tokens().projected, ())
     torch_kernels._torch.cache_clear()
 
