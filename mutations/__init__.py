@@ -1,1 +1,1 @@
-"""Mutation campaigns over plans, contracts, frames and the checker itself."""
+"""Mutation campaigns: broken plans, changed contracts, weakened checkers, and what notices them."""

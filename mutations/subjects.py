@@ -1,0 +1,179 @@
+"""What is mutated: contracts with accepted plans, by name.
+
+Sources: the 72 cases of the matrix, the 13 real edges, and a small family that adds what neither
+has (projected surfaces over every obligation, two classes, a class and an owner, consumers in
+the producers' domain, a reduction with an owner). Each contract comes with its semantic and its
+reference plan, since only the latter has slices under lineage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from sembridge.contract import (
+    Consumer,
+    Contract,
+    DemandFact,
+    Domain,
+    Fact,
+    Facts,
+    Producer,
+    Reduction,
+    Value,
+)
+from sembridge.errors import BadInput
+from sembridge.layout import Partial, Placement, Replicate, Shard
+from sembridge.lowering import REFERENCE, SEMANTIC, lower_valid
+from sembridge.obligations import resolve_valid
+from sembridge.plan import Plan, Tag
+from sembridge.surfaces import Complete, Logprobs, Surface, Tokens
+
+SMALL = 24
+"""Columns of a real edge's value in a campaign, at most."""
+
+
+class Subject(Struct, frozen=True, kw_only=True):
+    """A contract and a plan that the checker accepts, under a name that ids start with."""
+
+    name: str
+    contract: Contract
+    plan: Plan
+
+
+def reduced(contract: Contract) -> Contract:
+    """The same contract over fewer columns: legality does not depend on the payload's size.
+
+    A logits edge has 800,256 elements, and executing thousands of its mutants is not affordable.
+    """
+    value = contract.value
+    if not value.shape or value.shape[-1] <= SMALL:
+        return contract
+    valid = value.valid_last and SMALL - (value.valid_last < value.shape[-1])
+    small = msgspec.structs.replace(
+        value, shape=(*value.shape[:-1], SMALL), valid_last=valid
+    )
+    return msgspec.structs.replace(contract, value=small)
+
+
+def _matrix() -> Iterator[Contract]:
+    from experiments.matrix import matrix
+
+    return (case.contract for case in matrix())
+
+
+def _edges() -> Iterator[Contract]:
+    from experiments.real_edges import contracts
+
+    return (reduced(contract) for contract in contracts().values())
+
+
+class Obligation(Struct, frozen=True, kw_only=True):
+    """What a member of the family obliges to, given its producers."""
+
+    placement: Placement
+    classes: Callable[[list[str]], Any] = lambda p: None
+    owner: Callable[[list[str]], Any] = lambda p: None
+
+
+OBLIGATIONS: dict[str, Obligation] = {
+    "replica": Obligation(placement=Replicate(), classes=lambda p: (tuple(p),)),
+    "two-classes": Obligation(
+        placement=Replicate(), classes=lambda p: (tuple(p[:1]), tuple(p[1:]))
+    ),
+    "replicate": Obligation(placement=Replicate()),
+    "shard": Obligation(placement=Shard(dim=0)),
+    "partial": Obligation(placement=Partial(op="sum")),
+    "partial-owner": Obligation(placement=Partial(op="sum"), owner=lambda p: (p[-1],)),
+    "owner": Obligation(placement=Replicate(), owner=lambda p: (p[-1],)),
+    "class-owners": Obligation(
+        placement=Replicate(), classes=lambda p: (tuple(p),), owner=lambda p: tuple(p)
+    ),
+}
+SURFACES: dict[str, Surface] = {
+    "complete": Complete(),
+    "tokens": Tokens(),
+    "logprobs": Logprobs(),
+}
+SHAPES: dict[str, tuple[str, ...]] = {
+    "tp2.d1": ("far", "far"),
+    "tp2.d2": ("far", "farther"),
+    "tp2.home": ("head", "far"),
+    "tp3.spare": ("far", "far", "(farther)"),
+    "tp4.d3": ("far", "far", "farther", "farthest"),
+}
+"""Domains of the consumer lanes, an undemanded lane's in parentheses; the producers, one for
+each lane, are all in ``head``."""
+
+
+def _family() -> Iterator[Contract]:
+    for kind, obligation in OBLIGATIONS.items():
+        for surface_name, surface in SURFACES.items():
+            for shape, lanes in SHAPES.items():
+                ids = [f"p{i}" for i in range(len(lanes))]
+                domains = [lane.strip("()") for lane in lanes]
+                classes, owner = obligation.classes(ids), obligation.owner(ids)
+                placement = obligation.placement
+                reduction = None
+                if isinstance(placement, Partial):
+                    value = Reduction(op=placement.op, sources=tuple(ids))
+                    reduction = Fact(value=value, origin="graph")
+                yield Contract(
+                    name=f"{kind}.{surface_name}.{shape}",
+                    value=Value(kind="logits", shape=(2, 11), dtype="float32"),
+                    domains={d: Domain(stack="cuda") for d in ("head", *domains)},
+                    producers=tuple(Producer(id=p, domain="head") for p in ids),
+                    consumers=tuple(
+                        Consumer(id=f"c{i}", domain=d, source=ids[i], demanded=d == lanes[i])
+                        for i, d in enumerate(domains)
+                    ),
+                    placement=placement,
+                    facts=Facts(
+                        replica_classes=classes and Fact(value=classes, origin="graph"),
+                        reduction=reduction,
+                        owner=owner and Fact(value=owner, origin="runtime"),
+                        demand=DemandFact(origin="runtime"),
+                        surface=Fact(value=surface, origin="runtime"),
+                    ),
+                    tag=Tag(request="family", token=0, microbatch=0, epoch=0),
+                )
+
+
+SOURCES: dict[str, Callable[[], Iterator[Contract]]] = {
+    "matrix": _matrix,
+    "edges": _edges,
+    "family": _family,
+}
+"""Contracts by source; to add a source, add one entry."""
+
+
+@cache
+def subjects(source: str) -> dict[str, Subject]:
+    """The subjects of one source by name; equal plans of one contract are one subject."""
+    found: dict[str, Subject] = {}
+    for contract in SOURCES[source]():
+        ob = resolve_valid(contract)
+        plans: dict[Plan, str] = {}
+        for policy in (SEMANTIC, REFERENCE):
+            plans.setdefault(lower_valid(ob, policy)[0], policy.name)
+        for plan, policy_name in plans.items():
+            name = f"{source}/{contract.name}/{policy_name}"
+            found[name] = Subject(name=name, contract=contract, plan=plan)
+    return found
+
+
+def subject_of(name: str) -> Subject:
+    """The subject that a name stands for.
+
+    Raises:
+        BadInput: there is none of that name.
+    """
+    source = name.partition("/")[0]
+    found = subjects(source).get(name) if source in SOURCES else None
+    if found is None:
+        raise BadInput(f"no subject {name!r}; names start with {', '.join(SOURCES)}")
+    return found
