@@ -1,0 +1,236 @@
+"""Mutants of the checker's own code: cosmic-ray's operators, the test suite as judge.
+
+Each mutant is tried in a process forked from one that has the third-party packages loaded and
+the project not, so that a trial costs the tests and little else. Only a failing test is a kill: a
+mutant that cannot be imported, hangs, or takes the test run down is a class of its own (tools
+that count crashes as kills report a better score than their tests earned).
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.machinery
+import importlib.util
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+MODULES = (
+    "sembridge.check",
+    "sembridge.rules",
+    "sembridge.state",
+    "sembridge.guards",
+    "sembridge.obligations",
+    "sembridge.lowering",
+)
+"""Checker, validation and lowerer."""
+
+QUICK = (
+    "tests/mutations/test_code_survivors.py",
+    "tests/core/test_rules.py",
+    "tests/core/test_lowering.py",
+    "tests/core/test_obligations.py",
+)
+"""Tests that every mutant is tried on first, in this order."""
+
+THOROUGH = (
+    "tests/core/test_cases.py",
+    "tests/core/test_reference.py",
+    "tests/core/test_properties.py",
+)
+"""Tests for what the quick ones let through."""
+
+PRELOADED = (
+    "hypothesis",
+    "joblib",
+    "matplotlib.pyplot",
+    "ml_dtypes",
+    "networkx",
+    "numpy",
+    "pandas",
+    "pytest",
+    "rich.progress",
+    "typer",
+)
+ADDRESS_SPACE = 8 * 2**30
+
+
+class Fate(StrEnum):
+    """What became of a code mutant; only the first is a kill."""
+
+    KILLED = "killed"
+    SURVIVED = "survived"
+    HUNG = "did not end"
+    CRASHED = "crashed"
+    UNIMPORTABLE = "cannot be imported"
+
+
+class CodeMutant(Struct, frozen=True, kw_only=True):
+    """One change of one line: ``source`` is the whole module as mutated."""
+
+    id: str
+    module: str
+    line: int
+    before: str
+    after: str
+    source: str
+
+
+def path_of(module: str, root: Path) -> Path:
+    """The file of a dotted module name below ``root``."""
+    return root.joinpath(*module.split(".")).with_suffix(".py")
+
+
+def code_mutants(module: str, root: Path) -> Iterator[CodeMutant]:
+    """Every mutant of a module, in cosmic-ray's order; annotations are left alone.
+
+    Raises:
+        ImportError: cosmic-ray is not installed.
+    """
+    mutating: Any = importlib.import_module("cosmic_ray.mutating")
+    trees: Any = importlib.import_module("cosmic_ray.ast")
+    plugins: Any = importlib.import_module("cosmic_ray.plugins")
+    path = path_of(module, root)
+    source = path.read_text("utf-8")
+    annotated = _annotations(source)
+    lines = source.splitlines()
+    tree = trees.get_ast_from_path(path)
+    for name in sorted(plugins.operator_names()):
+        kind = plugins.get_operator(name)
+        if kind.arguments():
+            continue
+        positions = [
+            start for node in trees.ast_nodes(tree) for start, _ in kind().mutation_positions(node)
+        ]
+        for occurrence, start in enumerate(positions):
+            if any(first <= start < last for first, last in annotated):
+                continue
+            mutated = mutating.mutate_code(source, kind(), occurrence)
+            if mutated is None or mutated == source:
+                continue
+            changed = mutated.splitlines()
+            at = next((i for i, (a, b) in enumerate(zip(lines, changed, strict=False)) if a != b), 0)
+            yield CodeMutant(
+                id=f"{module}:{name.removeprefix('core/')}:{occurrence}",
+                module=module,
+                line=at + 1,
+                before=lines[at].strip(),
+                after=changed[at].strip(),
+                source=mutated,
+            )
+
+
+def _annotations(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Where annotations stand: they are never evaluated, so a change in one changes nothing."""
+    spans: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    for node in ast.walk(ast.parse(source)):
+        for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            if isinstance(part, ast.AST):
+                spot: Any = part
+                spans.append(
+                    ((spot.lineno, spot.col_offset), (spot.end_lineno, spot.end_col_offset))
+                )
+    return spans
+
+
+class _Mutated(importlib.machinery.SourceFileLoader):
+    """Loads one module from other source than its file's."""
+
+    def __init__(self, mutant: CodeMutant, path: str) -> None:
+        super().__init__(mutant.module, path)
+        self._source = mutant.source
+
+    def get_code(self, fullname: str) -> Any:
+        return compile(self._source, self.path, "exec", dont_inherit=True)
+
+
+class _Finder:
+    def __init__(self, mutant: CodeMutant, root: Path) -> None:
+        self._module = mutant.module
+        path = str(path_of(mutant.module, root))
+        self._spec = importlib.util.spec_from_file_location(
+            mutant.module, path, loader=_Mutated(mutant, path)
+        )
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        return self._spec if name == self._module else None
+
+
+def _trial(mutant: CodeMutant, root: Path, tests: Sequence[str]) -> None:
+    """In the forked process: run the tests over the mutant, and end with pytest's exit code."""
+    silence = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(silence, descriptor)
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    os.chdir(root)
+    sys.path.insert(0, str(root))
+    finder: Any = _Finder(mutant, root)
+    sys.meta_path.insert(0, finder)
+    try:
+        importlib.import_module(mutant.module)
+    except Exception:
+        os._exit(UNIMPORTABLE_CODE)
+    pytest: Any = importlib.import_module("pytest")
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts="]
+    os._exit(int(pytest.main([*options, *[t for t in tests if (root / t).exists()]])))
+
+
+UNIMPORTABLE_CODE = 97
+_FATES = {0: Fate.SURVIVED, 1: Fate.KILLED, UNIMPORTABLE_CODE: Fate.UNIMPORTABLE}
+
+
+def judge_code(
+    mutants: Iterable[CodeMutant],
+    root: Path,
+    tests: Sequence[str],
+    *,
+    jobs: int = 1,
+    timeout: float = 120,
+    progress: Callable[[CodeMutant, Fate], None] | None = None,
+) -> dict[str, Fate]:
+    """Try every mutant on ``tests``, ``jobs`` at a time. Posix only.
+
+    ``timeout`` (seconds) only ends what hangs; a trial that it ends is not a kill. The calling
+    process must not have imported the mutated modules: trials would inherit them.
+    """
+    for name in PRELOADED:
+        importlib.import_module(name)
+    fates: dict[str, Fate] = {}
+    running: dict[int, tuple[CodeMutant, float]] = {}
+    waiting = iter(mutants)
+    while True:
+        while len(running) < jobs and (mutant := next(waiting, None)) is not None:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    _trial(mutant, root, tests)
+                finally:
+                    os._exit(99)
+            running[pid] = (mutant, time.monotonic())
+        if not running:
+            return fates
+        for pid, (mutant, started) in list(running.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                fate = _FATES.get(os.waitstatus_to_exitcode(status), Fate.CRASHED)
+            elif time.monotonic() - started > timeout:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                fate = Fate.HUNG
+            else:
+                continue
+            del running[pid]
+            fates[mutant.id] = fate
+            if progress:
+                progress(mutant, fate)
+        time.sleep(0.01)
