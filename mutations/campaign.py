@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from mutations.checkers import WEAKENINGS, accepts, broken, weakened
 from mutations.operators import OPERATORS, STILLBORN
-from mutations.subjects import Subject, subject_of
+from mutations.subjects import Subject
 from mutations.truth import NO_REFERENCE, NOT_RUN, Truth, judge, prover_installed, redelivers
 from sembridge import io
 from sembridge.campaign import Engine, Progress, run_campaign
@@ -191,18 +191,33 @@ def generate(task: Task) -> list[Mutant]:
 _ID = re.compile(r"^(?P<subject>.*):(?P<steps>[a-z0-9-]+:\d+(?:\+[a-z0-9-]+:\d+)*)$", re.DOTALL)
 
 
-def mutant_of(mutant_id: str, subject: Subject | None = None) -> tuple[Subject, Mutant]:
-    """The subject and mutant that an id stands for; a subject from files is given.
-
-    Raises:
-        BadInput: no such subject, operator or mutant.
-    """
+def _parts(mutant_id: str) -> tuple[str, list[str]]:
     match = _ID.match(mutant_id)
     if match is None:
         raise BadInput(f"{mutant_id!r} is no mutant's id: SUBJECT:OPERATOR:N[+OPERATOR:N]")
-    subject = subject or subject_of(match["subject"])
+    return match["subject"], match["steps"].split("+")
+
+
+def subject_named_in(mutant_id: str) -> str:
+    """The name of the subject that a mutant's id starts with.
+
+    Raises:
+        BadInput: it is no mutant's id.
+    """
+    return _parts(mutant_id)[0]
+
+
+def mutant_of(mutant_id: str, subject: Subject) -> Mutant:
+    """The mutant of ``subject`` that an id stands for.
+
+    Raises:
+        BadInput: no such operator or mutant.
+    """
+    name, steps = _parts(mutant_id)
+    if name != subject.name:
+        raise BadInput(f"{mutant_id!r} is no mutant of {subject.name!r}")
     found = Mutant(id=subject.name, operators=(), contract=subject.contract, plan=subject.plan)
-    for step in match["steps"].split("+"):
+    for step in steps:
         name = step.rpartition(":")[0]
         wanted = f"{found.id}{'+' if found.operators else ':'}{step}"
         if name not in OPERATORS:
@@ -211,7 +226,7 @@ def mutant_of(mutant_id: str, subject: Subject | None = None) -> tuple[Subject, 
         if made is None:
             raise BadInput(f"no mutant {wanted!r}")
         found = made
-    return subject, found
+    return found
 
 
 def choose_operators(names: Sequence[str]) -> tuple[str, ...]:
@@ -311,10 +326,10 @@ def canonical(plan: Plan) -> tuple[Any, ...]:
     """A plan as a program: its ops up to their order, and to the order inside their lists."""
 
     def plain(op: AnyOp) -> bytes:
-        fields = {
-            name: sorted(value) if isinstance(value, tuple) else value
-            for name, value in msgspec.structs.asdict(op).items()
-        }
+        fields: dict[str, Any] = msgspec.structs.asdict(op)
+        for name in ("dsts", "members", "sources", "targets"):
+            if name in fields:
+                fields[name] = sorted(fields[name])
         return msgspec.json.encode((type(op).__name__, fields))
 
     return plan.contract, plan.tag, tuple(sorted(plain(op) for op in plan.ops))

@@ -7,9 +7,11 @@ that is right in every observation and that a stated condition of an op forbids 
 A mutant of static validation is noticed where it lets a contract pass that must be rejected.
 """
 
+# pyright: basic
+
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
 from itertools import combinations
 from typing import Any
@@ -320,7 +322,7 @@ for _name, _ in obligations.CONTRACT_RULES:
 
 
 @contextmanager
-def weakened(weakening: Weakening) -> Iterator[None]:
+def weakened(weakening: Weakening) -> Generator[None]:
     """The checker with one condition weakened, while the context lasts."""
     if isinstance(weakening.where, dict):
         with patch.dict(weakening.where, {weakening.attribute: weakening.becomes}):

@@ -118,7 +118,9 @@ def code_mutants(module: str, root: Path) -> Iterator[CodeMutant]:
             if mutated is None or mutated == source:
                 continue
             changed = mutated.splitlines()
-            at = next((i for i, (a, b) in enumerate(zip(lines, changed, strict=False)) if a != b), 0)
+            at = next(
+                (i for i, (a, b) in enumerate(zip(lines, changed, strict=False)) if a != b), 0
+            )
             yield CodeMutant(
                 id=f"{module}:{name.removeprefix('core/')}:{occurrence}",
                 module=module,

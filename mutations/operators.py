@@ -9,6 +9,8 @@ tests hold that it ends as the entry says. To add an operator, add one decorated
 Frames have no operators: there is no transport here whose frames could be mutated.
 """
 
+# ruff: noqa: D103  (an operator's entry says what it does)
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -402,7 +404,10 @@ def reduce_through_consumer(ob: Obligations, plan: Plan) -> Iterator[Plan]:
                 *others, last = op.sources
                 c = served.dsts[0]
                 reads, targets = (*others, c), (*op.targets, c)
-                detour = (Broadcast(src=last, dsts=(c,)), replace(op, sources=reads, targets=targets))
+                detour = (
+                    Broadcast(src=last, dsts=(c,)),
+                    replace(op, sources=reads, targets=targets),
+                )
                 yield _with(_with(plan, j), i, *detour)
 
 
@@ -954,7 +959,8 @@ def widen_broadcast(ob: Obligations, plan: Plan) -> Iterator[Plan]:
         for c in ob.consumers:
             if ob.domain_of[c] != ob.domain_of[op.src]:
                 ops = [
-                    x for x in _change(plan, i, dsts=(*op.dsts, c)).ops
+                    x
+                    for x in _change(plan, i, dsts=(*op.dsts, c)).ops
                     if not (isinstance(x, Send) and x.dst == c)
                 ]
                 yield replace(plan, ops=tuple(ops))
@@ -1151,7 +1157,7 @@ def split_class(ob: Obligations, plan: Plan) -> Iterator[Contract]:
     example=M + "exact_shard.tp2.d1.v0/semantic@0",
 )
 def merge_classes(ob: Obligations, plan: Plan) -> Iterator[Contract]:
-    if len(ob.producers) > 1 and ob.members(ob.producers[0]) != set(ob.producers):
+    if len(ob.producers) > 1 and ob.members(ob.producers[0]) != frozenset(ob.producers):
         merged = Fact[Any](value=(tuple(ob.producers),), origin="graph")
         yield _facts(ob.contract, replica_classes=merged)
 
@@ -1363,9 +1369,7 @@ def partial_placement(ob: Obligations, plan: Plan) -> Iterator[Contract]:
 )
 def outstanding_reduction(ob: Obligations, plan: Plan) -> Iterator[Contract]:
     if not ob.partial:
-        fact = Fact[Any](
-            value=Reduction(op="sum", sources=tuple(ob.producers)), origin="graph"
-        )
+        fact = Fact[Any](value=Reduction(op="sum", sources=tuple(ob.producers)), origin="graph")
         yield _facts(replace(ob.contract, placement=Partial(op="sum")), reduction=fact)
 
 
@@ -1476,9 +1480,7 @@ def _consumer(contract: Contract, at: int, **fields: Any) -> Contract:
     example=M + "replica.tp2.d1.v0/semantic@1",
 )
 def isolate_consumer(ob: Obligations, plan: Plan) -> Iterator[Contract]:
-    contract = replace(
-        ob.contract, domains={**ob.contract.domains, "apart": Domain(stack="cpu")}
-    )
+    contract = replace(ob.contract, domains={**ob.contract.domains, "apart": Domain(stack="cpu")})
     for i, _ in enumerate(contract.consumers):
         yield _consumer(contract, i, domain="apart")
 

@@ -16,7 +16,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from mutations.campaign import KILLS, Class, Judged, Mutant, Record, mutant_of
+from mutations.campaign import (
+    KILLS,
+    Class,
+    Judged,
+    Mutant,
+    Record,
+    mutant_of,
+    subject_named_in,
+)
 from mutations.checkers import REDUNDANT, WEAKENINGS, smallest_cover
 from mutations.operators import OPERATORS
 from mutations.subjects import Subject
@@ -130,8 +138,11 @@ class Matrix(Struct, frozen=True, kw_only=True):
 def rule_matrix(records: Sequence[Record]) -> Matrix:
     """Operator × rule: how many of an operator's mutants each rule refuses."""
     columns = [*dict.fromkeys(r.name for r in RULES), *dict.fromkeys(n for n, _ in CONTRACT_RULES)]
-    refuses = {name: (lambda r, name=name: name in r.rules) for name in columns}
-    return _matrix("Mutants that each rule refuses", records, refuses)
+    return _matrix("Mutants that each rule refuses", records, {n: _broke(n) for n in columns})
+
+
+def _broke(name: str) -> Callable[[Record], bool]:
+    return lambda record: name in record.rules
 
 
 def judge_matrix(records: Sequence[Record]) -> Matrix:
@@ -222,8 +233,8 @@ def as_csv(records: Iterable[Record]) -> bytes:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(Record.__struct_fields__)
     for r in records:
-        fields = msgspec.structs.astuple(r)
-        writer.writerow("; ".join(f) if isinstance(f, tuple) else str(f) for f in fields)
+        fields: tuple[Any, ...] = msgspec.structs.astuple(r)
+        writer.writerow("; ".join(f) if type(f) is tuple else str(f) for f in fields)
     return out.getvalue().encode()
 
 
@@ -232,7 +243,7 @@ def svg(matrix: Matrix) -> bytes:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    settings: dict[str, Any] = {
+    settings: Any = {
         "svg.hashsalt": "sembridge",
         "svg.fonttype": "none",
         "font.family": "sans-serif",
@@ -242,10 +253,16 @@ def svg(matrix: Matrix) -> bytes:
     names, cells = [matrix.rows[i] for i in drawn], [matrix.cells[i] for i in drawn]
     height, width = max(len(names), 1), len(matrix.columns)
     with mpl.rc_context(settings):
-        figure = Figure(figsize=(2.6 + 0.55 * width, 1.8 + 0.2 * height), layout="constrained")
-        axes: Any = figure.add_subplot()
+        # Margins by hand: solving for them takes seconds on a hundred rows.
+        inner = 0.5 * width, 0.2 * height
+        outer = inner[0] + 3.4, inner[1] + 1.8
+        figure = Figure(figsize=outer)
+        place = (2.2 / outer[0], 0.2 / outer[1], inner[0] / outer[0], inner[1] / outer[1])
+        axes: Any = figure.add_axes(place)
         most = max((n for row in cells for n in row), default=1) or 1
-        shades = [[(n / most) ** 0.3 if n else 0.0 for n in row] for row in cells] or [[0.0] * width]
+        shades = [[(n / most) ** 0.3 if n else 0.0 for n in row] for row in cells] or [
+            [0.0] * width
+        ]
         axes.pcolormesh(shades, cmap="Blues", vmin=0, vmax=1.6, edgecolors="white", linewidth=0.6)
         for y, row in enumerate(cells):
             for x, n in enumerate(row):
@@ -256,7 +273,7 @@ def svg(matrix: Matrix) -> bytes:
         axes.xaxis.tick_top()
         axes.invert_yaxis()
         axes.tick_params(length=0)
-        axes.set_title(matrix.title)
+        axes.set_title(matrix.title, fontsize=10, pad=12)
         out = text_io.BytesIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     return out.getvalue()
@@ -301,7 +318,8 @@ def page(judged: Sequence[Judged], subjects: Sequence[Subject], title: str) -> b
     parts = [
         f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{html.escape(title)}</title>",
         f"<style>{STYLE}</style><h1>{html.escape(title)}</h1>",
-        f"<p>{summary.mutants} mutants of {summary.subjects} subjects; score {summary.score} %.</p>",
+        f"<p>{summary.mutants} mutants of {summary.subjects} subjects; "
+        f"score {summary.score} %.</p>",
         _table(("class", "mutants"), counts),
         "<h2>Survivors</h2>",
         "".join(_details(r, known) for r in alarming) or "<p>None: nothing wrong was accepted.</p>",
@@ -344,8 +362,8 @@ def _explanations(records: Iterable[Record]) -> Rows:
 
 
 def _details(record: Record, known: dict[str, Subject]) -> str:
-    subject = next((s for name, s in known.items() if record.id.startswith(f"{name}:")), None)
-    subject, mutant = mutant_of(record.id, subject)
+    subject = known[subject_named_in(record.id)]
+    mutant = mutant_of(record.id, subject)
     facts = [
         f"class: {record.outcome}" + (f" ({record.why})" if record.why else ""),
         f"checker: {', '.join(record.rules) or 'legal'}",

@@ -1,15 +1,14 @@
 """What is mutated: contracts with accepted plans, by name.
 
-Sources: the 72 cases of the matrix, the 13 real edges, and a small family that adds what neither
-has (projected surfaces over every obligation, two classes, a class and an owner, consumers in
-the producers' domain, a reduction with an owner). Each contract comes with its semantic and its
-reference plan, since only the latter has slices under lineage.
+Each contract comes with its semantic and its reference plan, since only the latter has slices
+under lineage. The family here adds to the matrix and the real edges what neither has: projected
+surfaces over every obligation, two classes, several owners, a reduction with an owner, consumers
+in the producers' domain, a lane to spare.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -26,7 +25,6 @@ from sembridge.contract import (
     Reduction,
     Value,
 )
-from sembridge.errors import BadInput
 from sembridge.layout import Partial, Placement, Replicate, Shard
 from sembridge.lowering import REFERENCE, SEMANTIC, lower_valid
 from sembridge.obligations import resolve_valid
@@ -54,22 +52,8 @@ def reduced(contract: Contract) -> Contract:
     if not value.shape or value.shape[-1] <= SMALL:
         return contract
     valid = value.valid_last and SMALL - (value.valid_last < value.shape[-1])
-    small = msgspec.structs.replace(
-        value, shape=(*value.shape[:-1], SMALL), valid_last=valid
-    )
+    small = msgspec.structs.replace(value, shape=(*value.shape[:-1], SMALL), valid_last=valid)
     return msgspec.structs.replace(contract, value=small)
-
-
-def _matrix() -> Iterator[Contract]:
-    from experiments.matrix import matrix
-
-    return (case.contract for case in matrix())
-
-
-def _edges() -> Iterator[Contract]:
-    from experiments.real_edges import contracts
-
-    return (reduced(contract) for contract in contracts().values())
 
 
 class Obligation(Struct, frozen=True, kw_only=True):
@@ -110,7 +94,8 @@ SHAPES: dict[str, tuple[str, ...]] = {
 each lane, are all in ``head``."""
 
 
-def _family() -> Iterator[Contract]:
+def family() -> Iterator[Contract]:
+    """Small contracts: every obligation, surface and shape of the tables above."""
     for kind, obligation in OBLIGATIONS.items():
         for surface_name, surface in SURFACES.items():
             for shape, lanes in SHAPES.items():
@@ -143,19 +128,10 @@ def _family() -> Iterator[Contract]:
                 )
 
 
-SOURCES: dict[str, Callable[[], Iterator[Contract]]] = {
-    "matrix": _matrix,
-    "edges": _edges,
-    "family": _family,
-}
-"""Contracts by source; to add a source, add one entry."""
-
-
-@cache
-def subjects(source: str) -> dict[str, Subject]:
-    """The subjects of one source by name; equal plans of one contract are one subject."""
+def subjects_of(source: str, contracts: Iterable[Contract]) -> dict[str, Subject]:
+    """Contracts with their semantic and reference plans, by name; equal plans count once."""
     found: dict[str, Subject] = {}
-    for contract in SOURCES[source]():
+    for contract in contracts:
         ob = resolve_valid(contract)
         plans: dict[Plan, str] = {}
         for policy in (SEMANTIC, REFERENCE):
@@ -163,17 +139,4 @@ def subjects(source: str) -> dict[str, Subject]:
         for plan, policy_name in plans.items():
             name = f"{source}/{contract.name}/{policy_name}"
             found[name] = Subject(name=name, contract=contract, plan=plan)
-    return found
-
-
-def subject_of(name: str) -> Subject:
-    """The subject that a name stands for.
-
-    Raises:
-        BadInput: there is none of that name.
-    """
-    source = name.partition("/")[0]
-    found = subjects(source).get(name) if source in SOURCES else None
-    if found is None:
-        raise BadInput(f"no subject {name!r}; names start with {', '.join(SOURCES)}")
     return found

@@ -84,8 +84,8 @@ class _Tally:
     def __init__(self, ob: Obligations) -> None:
         self.ob = ob
         self.everything = frozenset(range(ob.elements))
-        self.got = {(p, VALUE): self.everything for p in ob.producers}
-        self.complete = {p: not ob.partial for p in ob.producers}
+        self.got = dict.fromkeys([(p, VALUE) for p in ob.producers], self.everything)
+        self.complete = dict.fromkeys(ob.producers, not ob.partial)
 
     def repeats(self, op: AnyOp) -> bool:
         """Carry ``op`` out; whether it delivers what is there already."""
@@ -131,4 +131,5 @@ class _Tally:
 def redelivers(ob: Obligations, ops: tuple[AnyOp, ...]) -> bool:
     """Whether an op delivers elements to an endpoint that has them; the ops must be runnable."""
     tally = _Tally(ob)
-    return any([tally.repeats(op) for op in ops])
+    repeated = [tally.repeats(op) for op in ops]
+    return any(repeated)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from experiments.mutations import SOURCES, subject_of, subjects
 from mutations.campaign import (
     Class,
     Judged,
@@ -33,7 +34,7 @@ from mutations.report import (
     summarize,
     svg,
 )
-from mutations.subjects import SOURCES, Subject, subjects
+from mutations.subjects import Subject
 from mutations.truth import prover_installed
 from sembridge import io
 from sembridge.campaign import Engine
@@ -117,7 +118,9 @@ def mutate(
     chosen = {"matrix": matrix, "edges": edges, "family": family}
     sources = [name for name in SOURCES if chosen[name]]
     mutated = [given] if given else []
-    mutated += [s for name in sources or ([] if given else SOURCES) for s in subjects(name).values()]
+    mutated += [
+        s for name in sources or ([] if given else SOURCES) for s in subjects(name).values()
+    ]
     options = Options(
         operators=choose_operators(operators or []),
         order=order,
@@ -159,20 +162,20 @@ def _given(contract: Path | None, plan: Path | None) -> Subject | None:
 
 
 def _list(as_json: bool) -> None:
-    columns = ("name", "on", "says", "expects", "source")
-    rows = [
-        (o.name, o.on, o.says, " ".join(o.expects) or "legal", o.source) for o in OPERATORS.values()
-    ]
+    columns = ("name", "on", "says", "expects", "source", "example")
+    rows = [[getattr(o, column) for column in columns] for o in OPERATORS.values()]
     if as_json:
-        emit([dict(zip((*columns, "example"), (*row, OPERATORS[row[0]].example))) for row in rows])
-    else:
-        out.print(table(f"{len(rows)} operators", columns, rows))
+        emit([dict(zip(columns, row, strict=True)) for row in rows])
+        return
+    shown = [(*row[:3], " ".join(row[3]) or "legal", row[4]) for row in rows]
+    out.print(table(f"{len(rows)} operators", columns[:-1], shown))
 
 
 def _show(
     mutant_id: str, given: Subject | None, prove: bool, export: Path | None, as_json: bool
 ) -> None:
-    subject, mutant = mutant_of(mutant_id, given)
+    subject = given or subject_of(mutant_id)
+    mutant = mutant_of(mutant_id, subject)
     record = judge_mutant(subject, mutant, prove=prove)
     changed = diff(subject, mutant)
     if export is not None:

@@ -10,8 +10,9 @@ from itertools import product
 
 import pytest
 
+from experiments.mutations import SOURCES, subjects
 from mutations.campaign import Options, Task, generate
-from mutations.subjects import SOURCES, Subject, subjects
+from mutations.subjects import Subject
 from sembridge import guards as g
 from sembridge.check import CHECKER, check
 from sembridge.draw import describe
