@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
+import msgspec
+
 from experiments.matrix import OBLIGATIONS, matrix
 from experiments.paper import PAPER
 from experiments.real_edges import contracts
@@ -285,13 +287,11 @@ def mutations(settings: Settings) -> Result:
             ),
             Table(
                 title="Weakened checkers",
-                columns=("checker", "what is weakened", "missed", "stated", "standing", "example"),
-                rows=tuple(
-                    (n.checker, n.says, n.missed, n.stated, n.standing, n.example) for n in noticed
-                ),
+                columns=("checker", "what is weakened", "missed", "stated", "example", "standing"),
+                rows=tuple(msgspec.structs.astuple(n) for n in noticed),
                 note="missed: wrong mutants that it accepts; stated: mutants that are right in "
-                "every observation, and forbidden by a stated condition. A redundant one has its proof "
-                "in the place of an example.",
+                "every observation, and forbidden by a stated condition. A redundant one has its "
+                "proof in the place of an example.",
             ),
             Table(
                 title=f"The smallest set of rules that kills everything: {len(cover)}",

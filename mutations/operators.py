@@ -1112,7 +1112,7 @@ def reorder_lists(ob: Obligations, plan: Plan) -> Iterator[Plan]:
 
 @_on_contract(
     "the replica classes are dropped",
-    expects="substitution provenance",
+    expects="substitution provenance contract.owner",
     source=f"{PAPER}: substitution",
     example=M + "replica.tp2.d1.v0/semantic@0",
 )
@@ -1123,7 +1123,7 @@ def drop_classes(ob: Obligations, plan: Plan) -> Iterator[Contract]:
 
 @_on_contract(
     "the replica classes are evidence of a validation run only",
-    expects="substitution provenance",
+    expects="substitution provenance contract.owner",
     source="paper §3.4; a byte-equality gate authorizes nothing",
     example=M + "replica.tp2.d1.v0/semantic@0",
 )
@@ -1135,7 +1135,7 @@ def demote_classes(ob: Obligations, plan: Plan) -> Iterator[Contract]:
 
 @_on_contract(
     "one producer leaves its replica class",
-    expects="substitution provenance",
+    expects="substitution provenance contract.owner",
     source=f"{PAPER}: substitution",
     example=M + "replica.tp2.d1.v0/semantic@0",
 )
@@ -1375,7 +1375,7 @@ def outstanding_reduction(ob: Obligations, plan: Plan) -> Iterator[Contract]:
 
 @_on_contract(
     "the producers hold shards, and no lineage",
-    expects="provenance contract.projection",
+    expects="provenance contract.projection contract.owner",
     source="sglang PR #20834: scattered tensors taken for replicas",
     example=M + "replica.tp2.d1.v0/semantic@0",
 )

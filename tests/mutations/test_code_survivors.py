@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from itertools import product
 
+import msgspec
 import pytest
 
 from experiments.mutations import SOURCES, subjects
 from mutations.campaign import Options, Task, generate
 from mutations.subjects import Subject
 from sembridge import guards as g
-from sembridge.check import CHECKER, check
+from sembridge.check import CHECKER, Report, check
 from sembridge.draw import describe
 from sembridge.errors import BadInput
 from sembridge.lowering import POLICIES, lower_valid
 from sembridge.obligations import resolve, validate
-from sembridge.plan import AllGather, Broadcast, Part, Send
+from sembridge.plan import AllGather, Broadcast, Part, Project, Reduce, Send, Tag
+from sembridge.rules import RULES, Rule
 from sembridge.state import Holding, disjoint_cover, overlaps
-from tests.core.build import contract, plan
+from tests.core.build import TAG, contract, plan
 
 TRUTH = (False, True)
 SETS = tuple(frozenset(s) for s in ("", "a", "b", "ab", "abc"))
@@ -184,3 +186,128 @@ def test_gathers_unite_sources_issuers_and_completeness():
         assert held.whole and held.complete
         assert held.sources == held.issuers == {"p0", "p1"}
     assert check(edge, plan()).violations[0].rule == "coverage"
+
+
+def _rules(edge, *ops, **named):
+    return [(v.rule, v.op, v.endpoint) for v in check(edge, plan(*ops, **named)).violations]
+
+
+BOTH = ("p0", "p1")
+REPLICA = contract(classes=(BOTH,))
+ONE = (Send(src="p0", dst="c0"), Broadcast(src="c0", dsts=("c1",)))
+
+
+def test_equal_names_need_not_be_one_object():
+    """A plan from a file shares no string with its contract."""
+    tag = Tag(**msgspec.structs.asdict(TAG))
+    assert _rules(REPLICA, *ONE, tag=tag, name="".join(REPLICA.name)) == []
+    halves = [
+        Send(src="p0", dst="c0", surface="".join("value"), part=Part(index=i, of=2))
+        for i in range(2)
+    ]
+    assert _rules(REPLICA, *halves, ONE[1]) == []
+
+
+def test_hundreds_of_lanes():
+    """Counts beyond the small integers that an interpreter shares."""
+    n = 300
+    lanes = tuple(f"c{i}" for i in range(n))
+    lane = {"tails": "t" * n, "sources": "0" * n, "shape": (n,)}
+    edge = contract(n, **lane)
+    slices = [Send(src=f"p{i}", dst=c, part=Part(index=i, of=n)) for i, c in enumerate(lanes)]
+    assert _rules(edge, *slices, AllGather(members=lanes)) == []
+    cast = (Send(src="p0", dst="c0"), Broadcast(src="c0", dsts=lanes[1:]))
+    everyone = tuple(f"p{i}" for i in range(n))
+    assert _rules(contract(n, classes=(everyone,), **lane), *cast) == []
+    reduce = Reduce(operator="sum", sources=everyone, targets=everyone)
+    summed = contract(n, reduce="sum", **lane)
+    assert _rules(summed, reduce, *cast) == []
+    assert _rules(summed, msgspec.structs.replace(reduce, sources=everyone[1:]), *cast)[0] == (
+        "reduction",
+        0,
+        None,
+    )
+
+
+def test_ops_that_name_every_endpoint_name_no_stranger():
+    home = contract(2, tails="hh", classes=(BOTH,))
+    everyone = ("p0", "p1", "c0", "c1")
+    assert ("membership", 0, None) not in _rules(home, Broadcast(src="p0", dsts=everyone))
+    assert {r for r, *_ in _rules(home, Broadcast(src="p0", dsts=everyone))} == {"redelivery"}
+    summed = contract(2, tails="hh", reduce="sum")
+    reduce = Reduce(operator="sum", sources=BOTH, targets=everyone)
+    assert _rules(summed, reduce) == []
+    gather = AllGather(members=everyone)
+    assert {r for r, *_ in _rules(home, Broadcast(src="p0", dsts=("c0", "c1")), gather)} == {
+        "availability"
+    }
+
+
+@pytest.mark.parametrize(
+    ("op", "names"),
+    [
+        (Send(src="x", dst="y"), ["x", "y"]),
+        (Broadcast(src="x", dsts=("c0", "y")), ["x", "y"]),
+        (Project(projection="argmax", at="x"), ["x"]),
+        (AllGather(members=("x", "c0")), ["x"]),
+        (AllGather(members=("c0", "x")), ["x"]),
+        (Reduce(operator="sum", sources=("x",), targets=("y",)), ["x", "y"]),
+    ],
+)
+def test_every_stranger_is_named(op, names):
+    found = check(REPLICA, plan(op, *ONE)).violations
+    assert [(v.rule, v.endpoint) for v in found] == [("membership", name) for name in names]
+    assert {v.message for v in found} == {"no endpoint of the contract"}
+
+
+@pytest.mark.parametrize("part", [Part(index=2, of=2), Part(index=3, of=2), Part(index=900, of=1)])
+def test_a_slice_beyond_the_last_is_not_held(part):
+    send = Send(src="p0", dst="c0", part=part)
+    assert _rules(REPLICA, send, *ONE) == [("availability", 0, "p0")]
+
+
+def test_only_the_value_has_slices_whatever_the_others_are_called():
+    for projection in ("amax", "zoom"):
+        surface = f"{projection}()"
+        project = Project(projection=projection, at="p0")
+        send = Send(src="p0", dst="c1", surface=surface, part=Part(index=0, of=2))
+        assert _rules(REPLICA, project, send, *ONE) == [
+            ("projection", 0, "p0"),
+            ("availability", 1, "p0"),
+        ]
+
+
+def test_one_slice_of_one_is_the_whole_and_comes_on_top_of_nothing():
+    edge = contract(1, tails="t", shape=(2,))
+    whole = Send(src="p0", dst="c0", part=Part(index=0, of=1))
+    empty = Send(src="p0", dst="c0", part=Part(index=2, of=3))
+    assert _rules(edge, whole) == []
+    assert _rules(edge, empty, whole) == [("redelivery", 1, "c0")]
+    assert (
+        check(edge, plan(whole)).footprint == check(edge, plan(Send(src="p0", dst="c0"))).footprint
+    )
+
+
+def test_messages_name_the_first_four_endpoints():
+    edge = contract(5, tails="t" * 5, shape=(5,), classes=(("p1", "p2"),), owner=("p1",))
+    slices = [Send(src=f"p{i}", dst="c0", part=Part(index=i, of=5)) for i in range(5)]
+    messages = [v.message for v in check(edge, plan(*slices)).violations if v.endpoint == "c0"]
+    assert messages == ["value issued by {p0, p1, p2, p3, ...}, not by {p1}"]
+    four = [Send(src=f"p{i}", dst="c0", part=Part(index=i, of=4)) for i in range(4)]
+    messages = [v.message for v in check(edge, plan(*four)).violations if v.endpoint == "c0"]
+    assert messages == ["value issued by {p0, p1, p2, p3}, not by {p1}"]
+
+
+def test_reports_and_rules_are_values():
+    report = check(REPLICA, plan(*ONE))
+    with pytest.raises(AttributeError):
+        report.verdict = None
+    with pytest.raises(TypeError):
+        Report(report.verdict, report.footprint, report.violations)
+    for rule in RULES:
+        assert isinstance(rule.id, str)
+        assert rule.id.startswith(f"{rule.name}/")
+        with pytest.raises(AttributeError):
+            rule.name = ""
+    with pytest.raises(TypeError):
+        Rule("name", "on", "says")
