@@ -61,6 +61,7 @@ PRELOADED = (
     "rich.progress",
     "typer",
 )
+PROJECT = ("experiments", "mutations", "oracle", "paper_figs", "sembridge", "tests")
 ADDRESS_SPACE = 8 * 2**30
 
 
@@ -175,6 +176,8 @@ def _trial(mutant: CodeMutant, root: Path, tests: Sequence[str]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     os.chdir(root)
     sys.path.insert(0, str(root))
+    for name in [m for m in sys.modules if m.partition(".")[0] in PROJECT]:
+        del sys.modules[name]
     finder: Any = _Finder(mutant, root)
     sys.meta_path.insert(0, finder)
     try:
@@ -202,8 +205,7 @@ def judge_code(
 ) -> dict[str, Fate]:
     """Try every mutant on ``tests``, ``jobs`` at a time. Posix only.
 
-    ``timeout`` (seconds) only ends what hangs; a trial that it ends is not a kill. The calling
-    process must not have imported the mutated modules: trials would inherit them.
+    ``timeout`` (seconds) only ends what hangs; a trial that it ends is not a kill.
     """
     for name in PRELOADED:
         importlib.import_module(name)
