@@ -20,7 +20,7 @@ from msgspec import Struct
 from mutations.checkers import WEAKENINGS, accepts, broken, weakened
 from mutations.operators import OPERATORS, STILLBORN
 from mutations.subjects import Subject
-from mutations.truth import NO_REFERENCE, NOT_RUN, Truth, judge, prover_installed, redelivers
+from mutations.truth import NO_REFERENCE, NOT_RUN, Truth, judge, prover_installed
 from sembridge import io
 from sembridge.campaign import Engine, Progress, run_campaign
 from sembridge.check import check
@@ -28,7 +28,7 @@ from sembridge.contract import Contract
 from sembridge.errors import BadInput
 from sembridge.obligations import resolve, validate
 from sembridge.plan import AnyOp, Plan
-from sembridge.reference import Outcome, execute
+from sembridge.reference import Outcome
 from sembridge.rules import OBSERVATION
 from sembridge.verdict import Verdict
 
@@ -341,8 +341,8 @@ def sanity(subject: Subject, *, prove: bool) -> tuple[str, ...]:
     truth = judge(ob, subject.plan, rejected=False, prove=prove)
     passes = {
         "checker": check(subject.contract, subject.plan).verdict is Verdict.LEGAL,
-        "execution": execute(subject.contract, subject.plan).outcome is Outcome.EQUAL,
-        "delivery": not redelivers(ob, subject.plan.ops),
+        "execution": truth.execution in (NOT_RUN, Outcome.EQUAL),
+        "delivery": "redelivery" not in truth.wrong,
         "identity": "identity" not in truth.wrong,
         "proof": truth.proof in (NOT_RUN, Verdict.LEGAL),
     }

@@ -131,6 +131,11 @@ def _sources(ob: Obligations, plan: Plan) -> list[str]:
     return [p for p in used if p in ob.producer_set]
 
 
+def _home(ob: Obligations, endpoint: str) -> str:
+    """An endpoint's domain; a mutated plan may name strangers."""
+    return ob.domain_of.get(endpoint, "")
+
+
 def _idle(ob: Obligations, plan: Plan) -> list[str]:
     """Consumers that no op of the plan names."""
     named = {x for op in plan.ops for x in endpoints_of(op)}
@@ -138,7 +143,7 @@ def _idle(ob: Obligations, plan: Plan) -> list[str]:
 
 
 def _domains(ob: Obligations) -> list[str]:
-    return list(dict.fromkeys(ob.domain_of[c] for c in ob.consumers))
+    return list(dict.fromkeys(_home(ob, c) for c in ob.consumers))
 
 
 def _facts(contract: Contract, **facts: Any) -> Contract:
@@ -210,7 +215,7 @@ def deliver_again_last(ob: Obligations, plan: Plan) -> Iterator[Plan]:
     example=M + "replica.tp2.d1.v0/semantic@0",
 )
 def name_receiver_twice(ob: Obligations, plan: Plan) -> Iterator[Plan]:
-    return (_change(plan, i, dsts=(*op.dsts, op.dsts[0])) for i, op in _each(plan, Broadcast))
+    return (_change(plan, i, dsts=(*op.dsts, *op.dsts[:1])) for i, op in _each(plan, Broadcast))
 
 
 @_on_plan(
@@ -400,7 +405,8 @@ def reduce_again_elsewhere(ob: Obligations, plan: Plan) -> Iterator[Plan]:
 def reduce_through_consumer(ob: Obligations, plan: Plan) -> Iterator[Plan]:
     for i, op in _each(plan, Reduce):
         for j, served in _each(plan, Broadcast):
-            if served.src in ob.producer_set and served.surface == VALUE and len(op.sources) > 1:
+            at_home = served.src in ob.producer_set and served.surface == VALUE
+            if at_home and served.dsts and len(op.sources) > 1:
                 *others, last = op.sources
                 c = served.dsts[0]
                 reads, targets = (*others, c), (*op.targets, c)
@@ -469,8 +475,8 @@ def reduce_fewer(ob: Obligations, plan: Plan) -> Iterator[Plan]:
 )
 def reduce_source_twice(ob: Obligations, plan: Plan) -> Iterator[Plan]:
     for i, op in _each(plan, Reduce):
-        yield _change(plan, i, sources=(*op.sources, op.sources[0]))
-        yield _change(plan, i, sources=(*op.sources[:-1], op.sources[0]))
+        yield _change(plan, i, sources=(*op.sources, *op.sources[:1]))
+        yield _change(plan, i, sources=(*op.sources[:-1], *op.sources[:1]))
 
 
 @_on_plan(
@@ -494,7 +500,7 @@ def reduce_to_one(ob: Obligations, plan: Plan) -> Iterator[Plan]:
 def reduce_across(ob: Obligations, plan: Plan) -> Iterator[Plan]:
     for i, op in _each(plan, Reduce):
         for c in ob.demanded:
-            if ob.domain_of[c] != ob.domain_of[op.sources[0]]:
+            if _home(ob, c) not in {_home(ob, x) for x in op.sources}:
                 yield _change(plan, i, targets=(*op.targets, c))
 
 
@@ -505,7 +511,9 @@ def reduce_across(ob: Obligations, plan: Plan) -> Iterator[Plan]:
     example=M + "partial.tp2.d1.v0/semantic@0",
 )
 def name_target_twice(ob: Obligations, plan: Plan) -> Iterator[Plan]:
-    return (_change(plan, i, targets=(*op.targets, op.targets[0])) for i, op in _each(plan, Reduce))
+    return (
+        _change(plan, i, targets=(*op.targets, *op.targets[:1])) for i, op in _each(plan, Reduce)
+    )
 
 
 @_on_plan(
@@ -517,7 +525,7 @@ def name_target_twice(ob: Obligations, plan: Plan) -> Iterator[Plan]:
 def send_partials(ob: Obligations, plan: Plan) -> Iterator[Plan]:
     for i, op in _each(plan, Reduce):
         for c in ob.demanded:
-            if ob.domain_of[c] != ob.domain_of[op.sources[0]]:
+            if _home(ob, c) not in {_home(ob, x) for x in op.sources}:
                 partials = tuple(Send(src=p, dst=c) for p in op.sources)
                 yield replace(plan, ops=(*plan.ops[:i], *partials, *plan.ops[i + 1 :]))
 
@@ -837,7 +845,7 @@ def gather_twice(ob: Obligations, plan: Plan) -> Iterator[Plan]:
 )
 def name_member_twice(ob: Obligations, plan: Plan) -> Iterator[Plan]:
     for i, op in _each(plan, AllGather):
-        yield _change(plan, i, members=(*op.members, op.members[0]))
+        yield _change(plan, i, members=(*op.members, *op.members[:1]))
 
 
 @_on_plan(
@@ -899,7 +907,7 @@ def relay_slice(ob: Obligations, plan: Plan) -> Iterator[Plan]:
     for i, op in _each(plan, Send):
         if op.part is not None:
             for c in ob.demanded:
-                if ob.domain_of[c] != ob.domain_of[op.dst]:
+                if _home(ob, c) != _home(ob, op.dst):
                     yield _with(plan, i, op, Send(src=op.dst, dst=c))
                     slices = _slices(Send(src=op.dst, dst=c), op.part.of)
                     relayed = _with(plan, i, op, *slices)
@@ -957,7 +965,7 @@ def broadcast_across(ob: Obligations, plan: Plan) -> Iterator[Plan]:
 def widen_broadcast(ob: Obligations, plan: Plan) -> Iterator[Plan]:
     for i, op in _each(plan, Broadcast):
         for c in ob.consumers:
-            if ob.domain_of[c] != ob.domain_of[op.src]:
+            if _home(ob, c) != _home(ob, op.src):
                 ops = [
                     x
                     for x in _change(plan, i, dsts=(*op.dsts, c)).ops
@@ -1051,9 +1059,9 @@ def send_absent(ob: Obligations, plan: Plan) -> Iterator[Plan]:
     for c in ob.consumers:
         if c not in demanded:
             for i, op in _each(plan, Send):
-                if ob.domain_of[c] != ob.domain_of[op.dst]:
+                if _home(ob, c) != _home(ob, op.dst):
                     yield _change(plan, i, src=c)
-            home = [x for x in ob.consumers if ob.domain_of[x] == ob.domain_of[c] and x != c]
+            home = [x for x in ob.consumers if _home(ob, x) == _home(ob, c) and x != c]
             yield replace(plan, ops=(*plan.ops, Broadcast(src=c, dsts=tuple(home) or (c,))))
             yield replace(plan, ops=(*plan.ops, Project(projection="argmax", at=c)))
             yield replace(plan, ops=(*plan.ops, AllGather(members=(c,))))
@@ -1221,8 +1229,8 @@ def demote_owner(ob: Obligations, plan: Plan) -> Iterator[Contract]:
 def second_owner(ob: Obligations, plan: Plan) -> Iterator[Contract]:
     fact = ob.contract.facts.owner
     if fact is not None and fact.authorizes and not ob.class_of and len(ob.producers) > 1:
-        other = next(p for p in ob.producers if p not in fact.value)
-        yield _facts(ob.contract, owner=replace(fact, value=(*fact.value, other)))
+        for other in [p for p in ob.producers if p not in fact.value][:1]:
+            yield _facts(ob.contract, owner=replace(fact, value=(*fact.value, other)))
 
 
 @_on_contract(
@@ -1606,7 +1614,7 @@ def resize_value(ob: Obligations, plan: Plan) -> Iterator[Contract]:
 )
 def pad_value(ob: Obligations, plan: Plan) -> Iterator[Contract]:
     value = ob.contract.value
-    if ob.projected is not None and value.shape[-1] > 1:
+    if ob.projected is not None and value.shape and value.shape[-1] > 1:
         yield replace(ob.contract, value=replace(value, valid_last=value.shape[-1] - 1))
 
 

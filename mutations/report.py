@@ -66,10 +66,11 @@ class Summary(Struct, frozen=True, kw_only=True):
 
     @property
     def sound(self) -> bool:
-        """Nothing missed, nothing refused without a reason, every judge sane."""
+        """Nothing missed or left unjudged, no rejection without a reason, every judge sane."""
         return not (
             self.classes[Class.MISSED]
             or self.classes[Class.ERROR]
+            or self.classes[Class.UNKNOWN]
             or self.unexplained
             or self.insane
             or self.disagreements
@@ -369,7 +370,7 @@ def _details(record: Record, known: dict[str, Subject]) -> str:
         f"checker: {', '.join(record.rules) or 'legal'}",
         f"execution: {record.execution}; proof: {record.proof}",
         f"wrong: {', '.join(record.wrong) or 'nothing'}",
-        f"replay: sembridge mutate --show '{record.id}'",
+        f"replay: {subject.replay(record.id)}",
         "",
         diff(subject, mutant),
     ]

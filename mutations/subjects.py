@@ -36,11 +36,19 @@ SMALL = 24
 
 
 class Subject(Struct, frozen=True, kw_only=True):
-    """A contract and a plan that the checker accepts, under a name that ids start with."""
+    """A contract and a plan that the checker accepts, under a name that ids start with.
+
+    ``files`` are the command-line arguments that name it, where it was read from files.
+    """
 
     name: str
     contract: Contract
     plan: Plan
+    files: str = ""
+
+    def replay(self, mutant_id: str) -> str:
+        """The command that shows one of its mutants."""
+        return f"sembridge mutate {self.files} --show '{mutant_id}'".replace("  ", " ")
 
 
 def reduced(contract: Contract) -> Contract:

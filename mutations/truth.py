@@ -79,11 +79,11 @@ def _execution(ob: Obligations, plan: Plan, rejected: bool) -> str:
 
 
 class _Tally:
-    """Which elements of which surface arrived where, and which copies are complete."""
+    """Which elements of which surface arrived where (a bit for each), and which are complete."""
 
     def __init__(self, ob: Obligations) -> None:
         self.ob = ob
-        self.everything = frozenset(range(ob.elements))
+        self.everything = (1 << ob.elements) - 1
         self.got = dict.fromkeys([(p, VALUE) for p in ob.producers], self.everything)
         self.complete = dict.fromkeys(ob.producers, not ob.partial)
 
@@ -94,7 +94,7 @@ class _Tally:
                 chosen = self.got[op.src, op.surface]
                 if op.part is not None and op.part.of > 1:
                     start, stop = slice_bounds(self.ob.elements, op.part.index, op.part.of)
-                    chosen = frozenset(range(start, stop))
+                    chosen = (1 << stop) - (1 << start)
                 return self._arrives(op.src, op.dst, op.surface, chosen)
             case Broadcast():
                 chosen = self.got[op.src, op.surface]
@@ -119,7 +119,7 @@ class _Tally:
                     self.complete[x] = True
                 return again
 
-    def _arrives(self, src: str, dst: str, surface: str, chosen: frozenset[int]) -> bool:
+    def _arrives(self, src: str, dst: str, surface: str, chosen: int) -> bool:
         there = self.got.get((dst, surface))
         if surface == VALUE:
             complete = self.complete[src]

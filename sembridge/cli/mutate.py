@@ -158,7 +158,7 @@ def _given(contract: Path | None, plan: Path | None) -> Subject | None:
     if report.verdict is not Verdict.LEGAL:
         rules = ", ".join(sorted({v.rule for v in report.violations}))
         raise BadInput(f"only an accepted plan can be mutated; this breaks {rules}", file=str(plan))
-    return Subject(name=str(contract), contract=read, plan=ops)
+    return Subject(name=str(contract), contract=read, plan=ops, files=f"{contract} {plan}")
 
 
 def _list(as_json: bool) -> None:
@@ -197,7 +197,7 @@ def _show(
         out.print(line, markup=False)
     for v in found:
         out.print(f"  {v.rule}{where(v)}: {v.message}", markup=False)
-    out.print(f"replay: sembridge mutate --show '{mutant_id}' --export DIR", markup=False)
+    out.print(f"replay: {subject.replay(mutant_id)} --export DIR", markup=False)
     out.print("        sembridge check DIR/contract.json DIR/plan.json", markup=False)
 
 

@@ -311,3 +311,23 @@ def test_reports_and_rules_are_values():
             rule.name = ""
     with pytest.raises(TypeError):
         Rule("name", "on", "says")
+
+
+def test_indices_beyond_the_small_integers():
+    held = _slices(*((i, i + 1) for i in range(300, 700)))
+    assert held.covers((300, 700))
+    assert not held.covers((300, 701))
+    assert not held.covers((299, 302))
+    assert overlaps(held, (int("800"), int("800")))
+    assert not overlaps(held, (700, 701))
+    assert not disjoint_cover([held], 700)
+    edge = contract(1, tails="t", shape=(600,))
+    slices = [Send(src="p0", dst="c0", part=Part(index=i, of=3)) for i in range(3)]
+    assert _rules(edge, *slices) == []
+    assert _rules(edge, *slices[:2]) == [("coverage", None, "c0")]
+    assert _rules(edge, *slices, slices[0]) == [("redelivery", 3, "c0")]
+    halves = [Send(src="p0", dst="c0", part=Part(index=i, of=2)) for i in range(2)]
+    assert _rules(edge, *slices[:2], halves[1]) == [
+        ("redelivery", 2, "c0"),
+        ("coverage", None, "c0"),
+    ]
