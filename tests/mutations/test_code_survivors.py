@@ -40,7 +40,6 @@ def test_guards_of_single_values():
 
 def test_guards_of_truth_values():
     for a, b in product(TRUTH, repeat=2):
-        assert g.final(a, b) is (a and b)
         assert g.reassembled(a, b) is (a and b)
         assert g.outstanding(a) is (not a)
 
