@@ -28,6 +28,7 @@ from mutations.code import (
 
 ROOT = Path(__file__).parent.parent
 WANTED = 95.0
+UNEXPLAINED = "**not explained**"
 
 
 def judged(mutants: list[CodeMutant], jobs: int, journal: Path | None) -> dict[str, Fate]:
@@ -108,13 +109,7 @@ def main() -> None:
     told = pipe_table(
         ("mutant", "before", "after", "fate", "why it is equivalent"),
         [
-            (
-                s["id"],
-                _code(s["before"]),
-                _code(s["after"]),
-                s["fate"],
-                s["why"] or "**unexplained**",
-            )
+            (s["id"], _code(s["before"]), _code(s["after"]), s["fate"], s["why"] or UNEXPLAINED)
             for s in survivors
         ],
     )

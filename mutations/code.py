@@ -13,6 +13,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import resource
 import signal
 import sys
@@ -84,6 +85,74 @@ class CodeMutant(Struct, frozen=True, kw_only=True):
     before: str
     after: str
     source: str
+
+
+EXPLAINED: tuple[tuple[str, str, str], ...] = (
+    (
+        r".*strict=True.*",
+        r".*strict=False.*",
+        "the two have one length by construction; `strict` asserts it",
+    ),
+    (
+        r"if len\(held\) == len\(members\):",
+        r".*>=.*",
+        "the holders are among the members, never more",
+    ),
+    (
+        r"(if|for x in members if) len\((receivers|held)\) < len\((dsts|members)\).*",
+        r".* (<=|!=|is not) .*",
+        "never more than the listed; where all are there, the branch finds nothing to say",
+    ),
+    (
+        r"return \"\{\" .* len\(ids\) > len\(shown\).*",
+        r".*(!=|is not) len\(shown\).*",
+        "what is shown is the ids or four of them, never more",
+    ),
+    (
+        r"and not reassembled\(ob\.replicate, len\(sources\) > 1\)",
+        r".*!= 1\)",
+        "no sources at all are within any class, so the next condition admits them",
+    ),
+    (
+        r"if sources is not reduced and not exactly\(sources, reduced\):",
+        r"if sources (<|<=|!=) reduced .*",
+        "R is all producers and sources are producers: other sources are fewer",
+    ),
+    (
+        r"if not exactly\(frozenset\(sources\), ob\.reduced\) or len\(sources\) != len.*",
+        r".* len\(sources\) > len\(ob\.reduced\):",
+        "a list is no shorter than its set, which is R here",
+    ),
+    (
+        r"if ob\.owners is None and ob\.reduced is None:",
+        r"if ob\.owners is None or ob\.reduced is None:",
+        "consumers are only grouped more finely, and each group judged as before",
+    ),
+    (
+        r"if len\(found\) > before:",
+        r"if len\(found\) (>=|!=|is not) before:",
+        "found only grows; judging every consumer where none was refused finds nothing more",
+    ),
+    (
+        r"for piece in held\.pieces\[max\(at - 1, 0\) : at \+ 1\]:",
+        r".*(at - 2|at \+ 2|at % 1|at >> 1).*",
+        "looks at more pieces around the place than can overlap there",
+    ),
+    (
+        r"return self\.ob\.reduced if self\.ob\.reduced and sources == self\.ob\.reduced.*",
+        r".*",
+        "one object for equal sets: it makes comparisons cheap and changes none",
+    ),
+)
+"""Survivors that no test can kill: patterns of the line before and after, and why."""
+
+
+def explanation(mutant: CodeMutant) -> str:
+    """Why a mutant is equivalent; empty where nothing says so."""
+    for before, after, why in EXPLAINED:
+        if re.fullmatch(before, mutant.before) and re.fullmatch(after, mutant.after):
+            return why
+    return ""
 
 
 def path_of(module: str, root: Path) -> Path:
