@@ -114,8 +114,8 @@ def main() -> None:
         ],
     )
     note = (
-        "\nThe score is kills in percent of kills, survivors, hangs and crashes; equivalents and what "
-        "cannot be imported are left out.\n\n"
+        "\nThe score is kills in percent of kills, survivors, hangs and crashes; equivalents and "
+        "what cannot be imported are left out.\n\n"
     )
     save("code_mutants", document, pipe_table(names, rows) + note + told)
 
