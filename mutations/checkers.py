@@ -367,13 +367,9 @@ def broken(ob: Obligations, plan: Plan) -> frozenset[str]:
 
 
 REDUNDANT: dict[str, str] = {
-    "provenance/observation: a completed value has exactly R's sources": (
-        "a value under R is complete only after a reduction; unless that broke a rule its sources "
-        "were R's set, each holding its own partial, so the result derives from exactly R"
-    ),
     "exactly-more": (
         "the sources of a reduction are also counted, and a superset of R with |R| members is R; "
-        "at a consumer the rule is redundant itself"
+        "at a consumer sources are producers, and R is all of them"
     ),
     "issuers-only": (
         "issuers differ from sources only after a reduction, and without R any reduction breaks a "

@@ -530,6 +530,19 @@ def send_partials(ob: Obligations, plan: Plan) -> Iterator[Plan]:
                 yield replace(plan, ops=(*plan.ops[:i], *partials, *plan.ops[i + 1 :]))
 
 
+@_on_plan(
+    "the partials travel in slices, and nobody reduces them",
+    expects="completion provenance",
+    source="pytorch PR #165962",
+    example=F + "partial-empty.complete.tp2.d1/semantic@0",
+)
+def slice_partials(ob: Obligations, plan: Plan) -> Iterator[Plan]:
+    for i, _ in _each(plan, Reduce):
+        for j, op in _whole_values(plan):
+            if j > i:
+                yield _with(_with(plan, j, *_slices(op, 2)[: 2 if ob.elements else 1]), i)
+
+
 # Plans: projection and surface ------------------------------------------------------------------
 
 

@@ -2,8 +2,8 @@
 
 Each contract comes with its semantic and its reference plan, since only the latter has slices
 under lineage. The family here adds to the matrix and the real edges what neither has: projected
-surfaces over every obligation, two classes, several owners, a reduction with an owner, consumers
-in the producers' domain, a lane to spare.
+surfaces over every obligation, two classes, several owners, a reduction with an owner, a tensor
+without elements, consumers in the producers' domain, a lane to spare.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class Obligation(Struct, frozen=True, kw_only=True):
     placement: Placement
     classes: Callable[[list[str]], Any] = lambda p: None
     owner: Callable[[list[str]], Any] = lambda p: None
+    shape: tuple[int, ...] = (2, 11)
 
 
 OBLIGATIONS: dict[str, Obligation] = {
@@ -80,6 +81,7 @@ OBLIGATIONS: dict[str, Obligation] = {
     "replicate": Obligation(placement=Replicate()),
     "shard": Obligation(placement=Shard(dim=0)),
     "partial": Obligation(placement=Partial(op="sum")),
+    "partial-empty": Obligation(placement=Partial(op="sum"), shape=(0, 11)),
     "partial-owner": Obligation(placement=Partial(op="sum"), owner=lambda p: (p[-1],)),
     "owner": Obligation(placement=Replicate(), owner=lambda p: (p[-1],)),
     "class-owners": Obligation(
@@ -117,7 +119,7 @@ def family() -> Iterator[Contract]:
                     reduction = Fact(value=value, origin="graph")
                 yield Contract(
                     name=f"{kind}.{surface_name}.{shape}",
-                    value=Value(kind="logits", shape=(2, 11), dtype="float32"),
+                    value=Value(kind="logits", shape=obligation.shape, dtype="float32"),
                     domains={d: Domain(stack="cuda") for d in ("head", *domains)},
                     producers=tuple(Producer(id=p, domain="head") for p in ids),
                     consumers=tuple(

@@ -21,6 +21,7 @@ from mutations.checkers import (
     weakened,
 )
 from mutations.report import checkers_noticed, necessary_rules, records_of
+from oracle.samples import draw_pairs
 from sembridge import obligations
 from sembridge.obligations import resolve, validate
 from sembridge.rules import RULES
@@ -63,6 +64,15 @@ def test_a_weakened_checker_still_accepts_unmutated_plans(name):
     with weakened(WEAKENINGS[name]):
         for subject in some_subjects():
             assert accepts(resolve(subject.contract), subject.plan)
+
+
+@pytest.mark.parametrize("name", REDUNDANT)
+def test_no_random_pair_tells_a_redundant_weakening(name):
+    for contract, plan in draw_pairs(11, 4000):
+        ob = resolve(contract)
+        if not accepts(ob, plan):
+            with weakened(WEAKENINGS[name]):
+                assert not accepts(ob, plan)
 
 
 def test_weakening_ends_with_its_context():
