@@ -41,7 +41,7 @@ def judged(mutants: list[CodeMutant], jobs: int, journal: Path | None) -> dict[s
         if entry["thorough"] or entry["fate"] != Fate.SURVIVED:
             final.add(entry["id"])
 
-    for thorough, tests in ((False, QUICK), (True, THOROUGH)):
+    for thorough, tests, budget in ((False, QUICK, 30), (True, THOROUGH, 300)):
 
         def note(mutant: CodeMutant, fate: Fate, thorough: bool = thorough) -> None:
             if journal:
@@ -54,7 +54,7 @@ def judged(mutants: list[CodeMutant], jobs: int, journal: Path | None) -> dict[s
             for m in mutants
             if m.id not in final and (fates.get(m.id) is Fate.SURVIVED) == thorough
         ]
-        fates |= judge_code(left, ROOT, tests, jobs=jobs, progress=note)
+        fates |= judge_code(left, ROOT, tests, jobs=jobs, budget=budget, progress=note)
     return fates
 
 

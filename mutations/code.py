@@ -237,12 +237,13 @@ class _Finder:
         return self._spec if name == self._module else None
 
 
-def _trial(mutant: CodeMutant, root: Path, tests: Sequence[str]) -> None:
+def _trial(mutant: CodeMutant, root: Path, tests: Sequence[str], budget: int) -> None:
     """In the forked process: run the tests over the mutant, and end with pytest's exit code."""
     silence = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(silence, descriptor)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    resource.setrlimit(resource.RLIMIT_CPU, (budget, budget + 1))
     os.chdir(root)
     sys.path.insert(0, str(root))
     for name in [m for m in sys.modules if m.partition(".")[0] in PROJECT]:
@@ -260,7 +261,12 @@ def _trial(mutant: CodeMutant, root: Path, tests: Sequence[str]) -> None:
 
 
 UNIMPORTABLE_CODE = 97
-_FATES = {0: Fate.SURVIVED, 1: Fate.KILLED, UNIMPORTABLE_CODE: Fate.UNIMPORTABLE}
+_FATES = {
+    0: Fate.SURVIVED,
+    1: Fate.KILLED,
+    UNIMPORTABLE_CODE: Fate.UNIMPORTABLE,
+    -signal.SIGXCPU: Fate.HUNG,
+}
 
 
 def judge_code(
@@ -269,41 +275,36 @@ def judge_code(
     tests: Sequence[str],
     *,
     jobs: int = 1,
-    timeout: float = 120,
+    budget: int = 30,
     progress: Callable[[CodeMutant, Fate], None] | None = None,
 ) -> dict[str, Fate]:
     """Try every mutant on ``tests``, ``jobs`` at a time. Posix only.
 
-    ``timeout`` (seconds) only ends what hangs; a trial that it ends is not a kill.
+    ``budget`` (seconds of CPU time for one trial, so that a busy machine changes no fate) ends what
+    hangs; a trial that it ends is not a kill.
     """
     for name in PRELOADED:
         importlib.import_module(name)
     fates: dict[str, Fate] = {}
-    running: dict[int, tuple[CodeMutant, float]] = {}
+    running: dict[int, CodeMutant] = {}
     waiting = iter(mutants)
     while True:
         while len(running) < jobs and (mutant := next(waiting, None)) is not None:
             pid = os.fork()
             if pid == 0:
                 try:
-                    _trial(mutant, root, tests)
+                    _trial(mutant, root, tests, budget)
                 finally:
                     os._exit(99)
-            running[pid] = (mutant, time.monotonic())
+            running[pid] = mutant
         if not running:
             return fates
-        for pid, (mutant, started) in list(running.items()):
+        for pid in list(running):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
+                mutant = running.pop(pid)
                 fate = _FATES.get(os.waitstatus_to_exitcode(status), Fate.CRASHED)
-            elif time.monotonic() - started > timeout:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-                fate = Fate.HUNG
-            else:
-                continue
-            del running[pid]
-            fates[mutant.id] = fate
-            if progress:
-                progress(mutant, fate)
+                fates[mutant.id] = fate
+                if progress:
+                    progress(mutant, fate)
         time.sleep(0.01)

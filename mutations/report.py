@@ -234,8 +234,8 @@ def as_csv(records: Iterable[Record]) -> bytes:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(Record.__struct_fields__)
     for r in records:
-        fields: tuple[Any, ...] = msgspec.structs.astuple(r)
-        writer.writerow("; ".join(f) if type(f) is tuple else str(f) for f in fields)
+        cells: list[Any] = list(msgspec.structs.astuple(r))
+        writer.writerow(["; ".join(c) if isinstance(c, tuple) else str(c) for c in cells])
     return out.getvalue().encode()
 
 
