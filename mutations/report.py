@@ -234,8 +234,8 @@ def as_csv(records: Iterable[Record]) -> bytes:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(Record.__struct_fields__)
     for r in records:
-        cells: list[Any] = list(msgspec.structs.astuple(r))
-        writer.writerow(["; ".join(c) if isinstance(c, tuple) else str(c) for c in cells])
+        cells = [getattr(r, name) for name in Record.__struct_fields__]
+        writer.writerow("; ".join(c) if type(c) is tuple else str(c) for c in cells)
     return out.getvalue().encode()
 
 
