@@ -234,9 +234,12 @@ def as_csv(records: Iterable[Record]) -> bytes:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(Record.__struct_fields__)
     for r in records:
-        cells = [getattr(r, name) for name in Record.__struct_fields__]
-        writer.writerow("; ".join(c) if type(c) is tuple else str(c) for c in cells)
+        writer.writerow(_cell(getattr(r, name)) for name in Record.__struct_fields__)
     return out.getvalue().encode()
+
+
+def _cell(value: str | tuple[str, ...]) -> str:
+    return "; ".join(value) if isinstance(value, tuple) else str(value)
 
 
 def svg(matrix: Matrix) -> bytes:
