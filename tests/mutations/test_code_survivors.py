@@ -330,3 +330,13 @@ def test_indices_beyond_the_small_integers():
         ("redelivery", 2, "c0"),
         ("coverage", None, "c0"),
     ]
+
+
+def test_a_broadcast_of_nothing_repeats_whatever_is_held():
+    edge = contract(1, tails="tt", sources="00", shape=(6,))
+    empty = Send(src="p0", dst="c0", part=Part(index=6, of=7))
+    cast = Broadcast(src="c0", dsts=("c1",))
+    for i in range(2):
+        half = Send(src="p0", dst="c1", part=Part(index=i, of=2))
+        assert ("redelivery", 2, "c1") in _rules(edge, empty, half, cast)
+    assert not [rule for rule, *_ in _rules(edge, empty, cast) if rule == "redelivery"]
