@@ -15,7 +15,7 @@ from experiments.mutations import SOURCES, subjects
 from mutations.campaign import Options, Task, generate
 from mutations.subjects import Subject
 from sembridge import guards as g
-from sembridge.check import CHECKER, Report, check
+from sembridge.check import CHECKER, Checker, Report, check
 from sembridge.draw import describe
 from sembridge.errors import BadInput
 from sembridge.lowering import POLICIES, lower_valid
@@ -23,6 +23,7 @@ from sembridge.obligations import resolve, validate
 from sembridge.plan import AllGather, Broadcast, Part, Project, Reduce, Send, Tag
 from sembridge.rules import RULES, Rule
 from sembridge.state import Holding, disjoint_cover, overlaps
+from sembridge.surfaces import Logprobs
 from tests.core.build import TAG, contract, plan
 
 TRUTH = (False, True)
@@ -340,3 +341,31 @@ def test_a_broadcast_of_nothing_repeats_whatever_is_held():
         half = Send(src="p0", dst="c1", part=Part(index=i, of=2))
         assert ("redelivery", 2, "c1") in _rules(edge, empty, half, cast)
     assert not [rule for rule, *_ in _rules(edge, empty, cast) if rule == "redelivery"]
+
+
+def test_a_forked_state_goes_on_by_itself():
+    edge = contract(tails="tt", surface=Logprobs(), shape=(3, 2))
+    start = CHECKER.start(resolve(edge))
+    half = [Send(src=f"p{i}", dst=f"c{i}", part=Part(index=i, of=2)) for i in range(2)]
+    CHECKER.step(start, half[0])
+    CHECKER.step(start, Project(projection="argmax", at="p0"))
+    kept = {x: (h.whole, [*h.pieces]) for x, h in start.held["value"].items()}
+    fork = start.fork()
+    for state in (fork, start.fork()):
+        for op in (Send(src="p1", dst="c0", part=Part(index=1, of=2)), half[1]):
+            CHECKER.step(state, op)
+        CHECKER.step(state, Project(projection="argmax", at="c0"))
+        assert state.found == []
+        assert state.held["value"]["c0"].whole
+        assert set(state.held["tokens"]) == {"p0", "c0"}
+    assert {x: (h.whole, [*h.pieces]) for x, h in start.held["value"].items()} == kept
+    assert set(start.held["tokens"]) == {"p0"}
+    assert start.held["value"] is start.values
+    assert fork.held["value"] is fork.values
+    assert fork.held["value"]["p0"] is start.held["value"]["p0"]
+    CHECKER.step(fork, Send(src="p1", dst="c1"))
+    assert "c1" not in start.held["value"]
+    weak = Checker([r for r in RULES if r.name != "coverage"])
+    assert weak.start(resolve(edge)).fork().rules == frozenset(
+        r.id for r in RULES if r.name != "coverage"
+    )
