@@ -199,17 +199,15 @@ def _flat(record: Record) -> dict[str, Any]:
 
 def campaign(
     settings: Settings, sources: Sequence[str] = tuple(SOURCES), **options: Any
-) -> tuple[list[Subject], list[Judged]]:
-    """The campaign of order one over some sources, with every operator and judge."""
-    mutated = [s for source in sources for s in subjects(source).values()]
+) -> list[Judged]:
+    """A campaign over some sources, of order one unless ``options`` say otherwise."""
     tick = settings.progress
-    judged = run(
-        mutated,
+    return run(
+        [s for source in sources for s in subjects(source).values()],
         Options(seed=settings.seed, prove=prover_installed(), **options),
         jobs=None if settings.jobs < 1 else settings.jobs,
         progress=tick and (lambda done, of: tick(done, of, "mutated subjects")),
     )
-    return mutated, judged
 
 
 @experiment(
@@ -217,11 +215,11 @@ def campaign(
 )
 def mutations(settings: Settings) -> Result:
     """Every operator over the 72 cases, the 13 edges and the family; then pairs of operators."""
-    parts = {source: campaign(settings, (source,))[1] for source in SOURCES}
+    parts = {source: campaign(settings, (source,)) for source in SOURCES}
     everything = [one for judged in parts.values() for one in judged]
     parts["all"] = everything
     limit = 100 if settings.full else 10
-    parts["order 2, drawn"] = campaign(settings, order=2, limit=limit, checkers=False)[1]
+    parts["order 2, drawn"] = campaign(settings, order=2, limit=limit, checkers=False)
     records = records_of(everything)
     summaries = {name: summarize(judged) for name, judged in parts.items()}
     noticed = checkers_noticed(records)
@@ -250,6 +248,16 @@ def mutations(settings: Settings) -> Result:
                 ours=sum(s.planted.values()),
             ),
         ]
+    if prover_installed():
+        overstrict = [r for r in records if r.outcome is Class.OVERSTRICT]
+        claims.append(
+            exactly(
+                "all: overstrict mutants that the proof refuses as well",
+                "",
+                expected=len(overstrict),
+                ours=sum(r.proof == "illegal" for r in overstrict),
+            )
+        )
     claims.append(
         exactly(
             "weakened checkers neither noticed nor proved redundant",

@@ -192,6 +192,7 @@ def _any_surface(s: State, c: str, surface: str, held: Holding | None) -> tuple[
 
 
 _observe, _semantics = check_module.observe, rules_module.SEMANTICS
+_broadcast = _semantics[Broadcast]
 _weaken(
     "slices-observed",
     "slices count as the whole at a consumer",
@@ -245,9 +246,8 @@ _weaken(
     "a broadcast of what the root lacks is passed over",
     _semantics,
     Broadcast,
-    lambda s, op: _semantics_of_broadcast(s, op) if op.src in s.copies(op.surface) else None,
+    lambda s, op: _broadcast(s, op) if op.src in s.copies(op.surface) else None,
 )
-_semantics_of_broadcast = _semantics[Broadcast]
 
 
 def _tag_with(**same: bool) -> Callable[..., Any]:
