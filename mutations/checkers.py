@@ -186,6 +186,11 @@ def _whole(held: Holding | None) -> Holding | None:
     return held and Holding(held.complete, held.sources, held.issuers)
 
 
+def _holds(s: State, endpoint: str, surface: str) -> bool:
+    at = s.copies(surface)
+    return bool(at.get(endpoint) or s.own(at, endpoint))
+
+
 def _any_surface(s: State, c: str, surface: str, held: Holding | None) -> tuple[Any, ...]:
     copies = (at[c] for at in s.held.values() if c in at)
     return s, c, surface, held or next(copies, None)
@@ -246,7 +251,7 @@ _weaken(
     "a broadcast of what the root lacks is passed over",
     _semantics,
     Broadcast,
-    lambda s, op: _broadcast(s, op) if op.src in s.copies(op.surface) else None,
+    lambda s, op: _broadcast(s, op) if _holds(s, op.src, op.surface) else None,
 )
 
 

@@ -11,7 +11,7 @@ from mutations.subjects import Subject
 
 CHOSEN = re.compile(
     r"\w+\.tp2\.d2\.v0|replica\.tp4\.(d1\.v0|d2\.v2)|[\w-]+\.\w+\.tp3\.spare"
-    r"|partial(-owner)?\.\w+\.tp2\.home|replica(te)?\.(complete|tokens)\.tp4\.d3"
+    r"|(partial(-owner)?|replica)\.\w+\.tp2\.home|replica(te)?\.(complete|tokens)\.tp4\.d3"
 )
 
 
