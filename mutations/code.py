@@ -139,6 +139,27 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "looks at more pieces around the place than can overlap there",
     ),
     (
+        r"if start == stop:",
+        r"if start (>|>=|is) stop:",
+        "the one piece without elements is a whole of none, (0, 0): passing over it changes nothing",
+    ),
+    (
+        r"return reached == elements|if held\.size == self\.ob\.elements:",
+        r".*>=.*",
+        "disjoint slices hold no more elements than there are",
+    ),
+    (
+        r"if held\.whole or span is None or span\[0\] == span\[1\]:",
+        r".*>=.*",
+        "a span does not end before it starts",
+    ),
+    (r"if part is None or part\.of == 1:", r".*<= 1:", "a value is cut into one slice at least"),
+    (
+        r"if at < 0 or at >= len\(self\.pieces\):",
+        r".*at == len.*",
+        "the place moves by one, from a place among the pieces",
+    ),
+    (
         r"return self\.ob\.reduced if self\.ob\.reduced and sources == self\.ob\.reduced.*",
         r".*(if not self|sources (>|>=|is) self).*",
         "one object for equal sets: it makes comparisons cheap and changes none",
