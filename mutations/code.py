@@ -141,13 +141,26 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
     (
         r"if start == stop:",
         r"if start (>|>=|is) stop:",
-        "the one piece without elements is a whole of none, (0, 0): passing over it changes nothing",
+        "the one piece without elements is a whole of none, and passing over it changes nothing",
     ),
     (
         r"return reached == elements|if held\.size == self\.ob\.elements:",
         r".*>=.*",
         "disjoint slices hold no more elements than there are",
     ),
+    (
+        r"if not piece\[0\] <= start < piece\[1\]:",
+        r".*start (<=|!=|is not) piece\[1\]:",
+        "where the piece ends before the slice starts, the next piece starts later, and refuses",
+    ),
+    (r"if piece\[0\] < piece\[1\]:", r".*!=.*", "a span does not end before it starts"),
+    (
+        r"continue",
+        r"break",
+        "a whole of no elements is all there is, or the rest is refused as before",
+    ),
+    (r"class Holding\(Struct, gc=False\):", r".*gc=True.*", "only the collector sees it"),
+    (r"@lru_cache\(maxsize=1024\)|", r"@lru_cache.*|def .*", "a cache of a pure function"),
     (
         r"if held\.whole or span is None or span\[0\] == span\[1\]:",
         r".*>=.*",

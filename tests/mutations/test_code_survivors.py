@@ -6,6 +6,7 @@ files, so that a change of a message, an index or an endpoint shows as well.
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 import msgspec
@@ -18,12 +19,13 @@ from sembridge import guards as g
 from sembridge.check import CHECKER, Checker, Report, check
 from sembridge.draw import describe
 from sembridge.errors import BadInput
+from sembridge.layout import Shard
 from sembridge.lowering import POLICIES, lower_valid
 from sembridge.obligations import resolve, validate
 from sembridge.plan import AllGather, Broadcast, Part, Project, Reduce, Send, Tag
 from sembridge.rules import RULES, Rule
 from sembridge.state import Holding, disjoint_cover, overlaps
-from sembridge.surfaces import Logprobs
+from sembridge.surfaces import Logprobs, Tokens
 from tests.core.build import TAG, contract, plan
 
 TRUTH = (False, True)
@@ -369,3 +371,44 @@ def test_a_forked_state_goes_on_by_itself():
     assert weak.start(resolve(edge)).fork().rules == frozenset(
         r.id for r in RULES if r.name != "coverage"
     )
+
+
+def test_empty_pieces_at_large_indices_leave_no_piece():
+    assert _slices((int("500"), int("500"))).pieces == []
+
+
+def _rejected(edge):
+    return [(v.rule, v.message) for v in validate(resolve(edge))]
+
+
+def test_a_value_has_no_more_than_the_most_elements():
+    assert resolve(contract(shape=(2**48, 2**14))).elements == 2**62
+    with pytest.raises(BadInput, match=f"more than 2\\*\\*62 elements: {2**62 + 2**48}"):
+        resolve(contract(shape=(2**48, 2**14 + 1)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [((2, 6), "9 columns of a last axis of (6,)"), ((), "9 columns of a last axis of ()")],
+)
+def test_more_valid_columns_than_there_are(shape, says):
+    with pytest.raises(BadInput, match=re.escape(says)) as raised:
+        resolve(contract(shape=shape, valid_last=9))
+    assert raised.value.path == "$.value.valid_last"
+
+
+@pytest.mark.parametrize(
+    ("dim", "last"), [(0, False), (1, False), (2, True), (-1, True), (-3, False)]
+)
+def test_the_projected_axis_is_the_last_of_three(dim, last):
+    edge = contract(placement=Shard(dim=dim), shape=(2, 3, 4), surface=Tokens())
+    along = "argmax along the sharded axis: no combine over shards is registered"
+    assert _rejected(edge) == ([("contract.projection", along)] if last else [])
+
+
+def test_the_largest_index_is_named():
+    for columns in (18, 19):
+        edge = contract(shape=(2, columns), surface=Tokens(output_dtype="float8_e4m3fn"))
+        says = f"float8_e4m3fn cannot hold index {columns - 1}"
+        assert _rejected(edge) == [("contract.projection", says)]
+    assert _rejected(contract(shape=(2, 17), surface=Tokens(output_dtype="float8_e4m3fn"))) == []
