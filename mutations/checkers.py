@@ -294,6 +294,13 @@ CONTRACT_CONDITIONS: dict[str, tuple[str, ...]] = {
         "zero-length axis",
         "cannot hold index",
         "along the sharded axis",
+        "not sharded along its last axis",
+        "valid_last beside a vocabulary",
+        "a vocabulary of",
+        "no native combine joins them",
+        "largest of",
+        "choices for",
+        "sampling without",
     ),
 }
 """Conditions of static validation, by the words that their messages have."""

@@ -36,7 +36,14 @@ from sembridge.plan import (
     Tag,
     endpoints_of,
 )
-from sembridge.surfaces import Complete, Logprobs, Tokens
+from sembridge.surfaces import (
+    ChosenTokens,
+    Complete,
+    Logprobs,
+    ShardedTokens,
+    Tokens,
+    TopLogprobs,
+)
 
 Make = Callable[[Obligations, Plan], Iterator[Any]]
 
@@ -111,10 +118,15 @@ def _moved(plan: Plan, at: int, to: int) -> Plan:
 
 
 def _reading(plan: Plan, names: dict[str, str]) -> Plan:
-    """``plan`` with sends, broadcasts and projections reading other endpoints."""
+    """``plan`` with other endpoints to read, and the parameters sent to these."""
 
     def renamed(op: AnyOp) -> AnyOp:
         match op:
+            case Send(surface="parameters"):
+                return replace(op, dst=names.get(op.dst, op.dst))
+            case Broadcast(surface="parameters"):
+                there = tuple(names.get(x, x) for x in (op.src, *op.dsts))
+                return replace(op, src=there[0], dsts=there[1:])
             case Send() | Broadcast():
                 return replace(op, src=names.get(op.src, op.src))
             case Project():
@@ -238,7 +250,7 @@ def retarget(ob: Obligations, plan: Plan) -> Iterator[Plan]:
     example=M + "replica.tp2.d2.v1/semantic@0",
 )
 def serve_undemanded(ob: Obligations, plan: Plan) -> Iterator[Plan]:
-    sends = [op for _, op in _each(plan, Send) if op.part is None]
+    sends = [op for _, op in _each(plan, Send) if op.part is None and op.src in ob.producer_set]
     for c in _idle(ob, plan) if sends else ():
         yield replace(plan, ops=(*plan.ops, replace(sends[0], dst=c)))
 
@@ -565,7 +577,7 @@ def skip_projection(ob: Obligations, plan: Plan) -> Iterator[Plan]:
 def project_early(ob: Obligations, plan: Plan) -> Iterator[Plan]:
     for i, _ in _each(plan, Reduce):
         for j, op in _each(plan, Project):
-            if op.at in ob.producer_set:
+            if op.at in ob.producer_set and j > i:
                 yield _moved(plan, j, i)
                 for p in ob.producers:
                     if p != op.at:
@@ -580,6 +592,38 @@ def project_early(ob: Obligations, plan: Plan) -> Iterator[Plan]:
 )
 def project_twice(ob: Obligations, plan: Plan) -> Iterator[Plan]:
     return (_with(plan, i, op, op) for i, op in _each(plan, Project))
+
+
+@_on_plan(
+    "a projection runs where its parameters never arrived",
+    expects="availability",
+    source="vllm PR #28617, PR #38199: a logits processor that the projection did not see",
+    example=F + "replica.chosen.tp2.d1/semantic@0",
+)
+def project_blind(ob: Obligations, plan: Plan) -> Iterator[Plan]:
+    if ob.projected is None or not ob.projected.choices:
+        return
+    informed = {x for op in plan.ops if _carries(op, "parameters") for x in endpoints_of(op)}
+    for p in ob.producers:
+        if p not in informed:
+            blind = Project(projection=ob.projected.name, at=p)
+            yield replace(plan, ops=(*plan.ops, blind))
+
+
+def _carries(op: AnyOp, surface: str) -> bool:
+    return getattr(op, "surface", None) == surface
+
+
+@_on_plan(
+    "a reduction completes another surface than the one that is outstanding",
+    expects="reduction availability",
+    source="pytorch PR #173936: shards combined as if they were addends",
+    example=F + "vocabulary.sharded.tp2.d1/semantic@0",
+)
+def reduce_other_surface(ob: Obligations, plan: Plan) -> Iterator[Plan]:
+    output = ob.projected.output if ob.projected else "tokens"
+    for i, op in _each(plan, Reduce):
+        yield _change(plan, i, surface=output if op.surface == VALUE else VALUE)
 
 
 @_on_plan(
@@ -646,14 +690,17 @@ def narrow_surface(ob: Obligations, plan: Plan) -> Iterator[Plan]:
 
 @_on_plan(
     "the value crosses where tokens were asked for, and nobody projects it",
-    expects="surface",
+    expects="surface availability",
     source="vllm's reduced sampling gate",
     example=F + "replica.tokens.tp2.d1/semantic@0",
 )
 def unprojected(ob: Obligations, plan: Plan) -> Iterator[Plan]:
-    if ob.projected is not None and any(op.surface != VALUE for _, op in _each(plan, Send)):
+    output = ob.projected and ob.projected.output
+    if any(op.surface == output for _, op in _each(plan, Send)):
         ops = [
-            replace(op, surface=VALUE) if isinstance(op, Send | Broadcast) else op
+            replace(op, surface=VALUE)
+            if isinstance(op, Send | Broadcast) and op.surface == output
+            else op
             for op in plan.ops
             if not isinstance(op, Project)
         ]
@@ -1334,7 +1381,7 @@ def forget_addend(ob: Obligations, plan: Plan) -> Iterator[Contract]:
 
 @_on_contract(
     "a partial's producers span two native domains",
-    expects="contract.reduction",
+    expects="contract.reduction contract.projection",
     source="pytorch #126795",
     example=M + "partial.tp2.d1.v0/semantic@0",
 )
@@ -1349,7 +1396,7 @@ def split_producers(ob: Obligations, plan: Plan) -> Iterator[Contract]:
 
 @_on_contract(
     "the value is complete and still said to be reduced",
-    expects="contract.reduction",
+    expects="contract.reduction contract.projection",
     source="autoparallel #517",
     example=M + "partial.tp2.d1.v0/semantic@0",
 )
@@ -1360,7 +1407,7 @@ def complete_placement(ob: Obligations, plan: Plan) -> Iterator[Contract]:
 
 @_on_contract(
     "the value is complete already: the old plan reduces it again",
-    expects="reduction",
+    expects="reduction contract.projection",
     source="autoparallel #517",
     example=M + "partial.tp2.d1.v0/semantic@0",
 )
@@ -1373,7 +1420,7 @@ def completed_upstream(ob: Obligations, plan: Plan) -> Iterator[Contract]:
 
 @_on_contract(
     "the producers hold partials that no fact completes",
-    expects="contract.reduction",
+    expects="contract.reduction contract.projection",
     source="pytorch #149768",
     example=M + "replica.tp2.d1.v0/semantic@0",
 )
@@ -1384,7 +1431,7 @@ def partial_placement(ob: Obligations, plan: Plan) -> Iterator[Contract]:
 
 @_on_contract(
     "the producers hold partials, and a fact says so",
-    expects="completion",
+    expects="completion contract.projection",
     source="pytorch #149768, #163193",
     example=M + "replica.tp2.d1.v0/semantic@0",
 )
@@ -1616,7 +1663,8 @@ def scalar_value(ob: Obligations, plan: Plan) -> Iterator[Contract]:
 )
 def resize_value(ob: Obligations, plan: Plan) -> Iterator[Contract]:
     value = ob.contract.value
-    yield replace(ob.contract, value=replace(value, shape=tuple(2 * n for n in value.shape)))
+    if ob.projected is None or not ob.projected.choices:
+        yield replace(ob.contract, value=replace(value, shape=tuple(2 * n for n in value.shape)))
 
 
 @_on_contract(
@@ -1627,8 +1675,68 @@ def resize_value(ob: Obligations, plan: Plan) -> Iterator[Contract]:
 )
 def pad_value(ob: Obligations, plan: Plan) -> Iterator[Contract]:
     value = ob.contract.value
-    if ob.projected is not None and value.shape and value.shape[-1] > 1:
+    projected = ob.projected
+    if projected is not None and projected.vocabulary is None and value.shape[-1:] > (1,):
         yield replace(ob.contract, value=replace(value, valid_last=value.shape[-1] - 1))
+
+
+@_on_contract(
+    "shards that make up a vocabulary have padding of their own",
+    expects="contract.projection",
+    source="the kit's own: the vocabulary says what is padding",
+    example=F + "vocabulary.sharded.tp2.d1/semantic@0",
+)
+def pad_shards(ob: Obligations, plan: Plan) -> Iterator[Contract]:
+    value = ob.contract.value
+    if ob.projected is not None and ob.projected.vocabulary is not None and value.shape:
+        yield replace(ob.contract, value=replace(value, valid_last=value.shape[-1]))
+
+
+@_on_contract(
+    "the vocabulary is larger than the shards that make it up",
+    expects="contract.projection",
+    source="pytorch PR #173936",
+    example=F + "vocabulary.sharded.tp2.d1/semantic@0",
+)
+def outgrow_shards(ob: Obligations, plan: Plan) -> Iterator[Contract]:
+    if isinstance(ob.surface, ShardedTokens):
+        yield _surface(ob.contract, replace(ob.surface, vocabulary=2 * ob.surface.vocabulary))
+
+
+@_on_contract(
+    "a shard stands for the whole vocabulary",
+    expects="contract.projection",
+    source="pytorch PR #173936: argmax on a shard keeps the local index",
+    example=F + "vocabulary.sharded.tp2.d1/semantic@0",
+)
+def shard_rows(ob: Obligations, plan: Plan) -> Iterator[Contract]:
+    if ob.projected is not None and ob.projected.vocabulary is not None:
+        yield replace(ob.contract, placement=Shard(dim=0))
+
+
+@_on_contract(
+    "more of the largest are asked for than there are",
+    expects="contract.projection",
+    source="the kit's own",
+    example=F + "replica.top.tp2.d1/semantic@0",
+)
+def ask_for_more_than_all(ob: Obligations, plan: Plan) -> Iterator[Contract]:
+    if isinstance(ob.surface, TopLogprobs):
+        yield _surface(ob.contract, replace(ob.surface, k=ob.contract.value.shape[-1] + 1))
+
+
+@_on_contract(
+    "a row has no choice, or one that cannot be made",
+    expects="contract.projection",
+    source="vllm PR #40749: a rank that draws without the others' key",
+    example=F + "replica.chosen.tp2.d1/semantic@0",
+)
+def misfit_choice(ob: Obligations, plan: Plan) -> Iterator[Contract]:
+    if isinstance(ob.surface, ChosenTokens):
+        first, *rest = ob.surface.choices
+        yield _surface(ob.contract, replace(ob.surface, choices=(first,)))
+        unkeyed = replace(first, temperature=1.0, seed=None)
+        yield _surface(ob.contract, replace(ob.surface, choices=(unkeyed, *rest)))
 
 
 @_on_contract(

@@ -3,7 +3,8 @@
 Each contract comes with its semantic and its reference plan, since only the latter has slices
 under lineage. The family here adds to the matrix and the real edges what neither has: projected
 surfaces over every obligation, two classes, several owners, a reduction with an owner, a tensor
-without elements, consumers in the producers' domain, a lane to spare.
+without elements, projections of shards and with parameters, consumers in the producers' domain, a
+lane to spare.
 """
 
 from __future__ import annotations
@@ -29,7 +30,16 @@ from sembridge.layout import Partial, Placement, Replicate, Shard
 from sembridge.lowering import REFERENCE, SEMANTIC, lower_valid
 from sembridge.obligations import resolve_valid
 from sembridge.plan import Plan, Tag
-from sembridge.surfaces import Complete, Logprobs, Surface, Tokens
+from sembridge.surfaces import (
+    Choice,
+    ChosenTokens,
+    Complete,
+    Logprobs,
+    ShardedTokens,
+    Surface,
+    Tokens,
+    TopLogprobs,
+)
 
 SMALL = 24
 """Columns of a real edge's value in a campaign, at most."""
@@ -71,15 +81,21 @@ class Obligation(Struct, frozen=True, kw_only=True):
     classes: Callable[[list[str]], Any] = lambda p: None
     owner: Callable[[list[str]], Any] = lambda p: None
     shape: tuple[int, ...] = (2, 11)
+    surfaces: tuple[str, ...] = ("complete", "tokens", "logprobs")
 
 
 OBLIGATIONS: dict[str, Obligation] = {
-    "replica": Obligation(placement=Replicate(), classes=lambda p: (tuple(p),)),
+    "replica": Obligation(
+        placement=Replicate(),
+        classes=lambda p: (tuple(p),),
+        surfaces=("complete", "tokens", "logprobs", "chosen", "top"),
+    ),
     "two-classes": Obligation(
         placement=Replicate(), classes=lambda p: (tuple(p[:1]), tuple(p[1:]))
     ),
     "replicate": Obligation(placement=Replicate()),
     "shard": Obligation(placement=Shard(dim=0)),
+    "vocabulary": Obligation(placement=Shard(dim=1), surfaces=("sharded",)),
     "partial": Obligation(placement=Partial(op="sum")),
     "partial-empty": Obligation(placement=Partial(op="sum"), shape=(0, 11)),
     "partial-owner": Obligation(placement=Partial(op="sum"), owner=lambda p: (p[-1],)),
@@ -88,11 +104,17 @@ OBLIGATIONS: dict[str, Obligation] = {
         placement=Replicate(), classes=lambda p: (tuple(p),), owner=lambda p: tuple(p)
     ),
 }
-SURFACES: dict[str, Surface] = {
-    "complete": Complete(),
-    "tokens": Tokens(),
-    "logprobs": Logprobs(),
+CHOICES = (Choice(temperature=0.7, seed=1, position=0), Choice(banned=(0,)))
+SURFACES: dict[str, Callable[[int], Surface]] = {
+    "complete": lambda lanes: Complete(),
+    "tokens": lambda lanes: Tokens(),
+    "logprobs": lambda lanes: Logprobs(),
+    "chosen": lambda lanes: ChosenTokens(choices=CHOICES),
+    "top": lambda lanes: TopLogprobs(k=3),
+    "sharded": lambda lanes: ShardedTokens(vocabulary=11 * lanes - 1),
 }
+"""Surfaces, given how many lanes there are."""
+
 SHAPES: dict[str, tuple[str, ...]] = {
     "tp2.d1": ("far", "far"),
     "tp2.d2": ("far", "farther"),
@@ -107,7 +129,7 @@ each lane, are all in ``head``."""
 def family() -> Iterator[Contract]:
     """Small contracts: every obligation, surface and shape of the tables above."""
     for kind, obligation in OBLIGATIONS.items():
-        for surface_name, surface in SURFACES.items():
+        for surface_name in obligation.surfaces:
             for shape, lanes in SHAPES.items():
                 ids = [f"p{i}" for i in range(len(lanes))]
                 domains = [lane.strip("()") for lane in lanes]
@@ -132,7 +154,7 @@ def family() -> Iterator[Contract]:
                         reduction=reduction,
                         owner=owner and Fact(value=owner, origin="runtime"),
                         demand=DemandFact(origin="runtime"),
-                        surface=Fact(value=surface, origin="runtime"),
+                        surface=Fact(value=SURFACES[surface_name](len(lanes)), origin="runtime"),
                     ),
                     tag=Tag(request="family", token=0, microbatch=0, epoch=0),
                 )

@@ -20,6 +20,7 @@ from sembridge.layout import slice_bounds
 from sembridge.obligations import Obligations
 from sembridge.plan import VALUE, AllGather, AnyOp, Broadcast, Plan, Project, Reduce, Send
 from sembridge.reference import Outcome, execute_valid
+from sembridge.surfaces import PARAMETERS
 
 NOT_RUN = "not run"
 NO_REFERENCE = "no reference"
@@ -84,8 +85,10 @@ class _Tally:
     def __init__(self, ob: Obligations) -> None:
         self.ob = ob
         self.everything = (1 << ob.elements) - 1
-        self.got = dict.fromkeys([(p, VALUE) for p in ob.producers], self.everything)
-        self.complete = dict.fromkeys(ob.producers, not ob.partial)
+        values = [(p, VALUE) for p in ob.producers]
+        known = [(x, PARAMETERS) for x in ob.informed] if PARAMETERS in ob.sizes else []
+        self.got = dict.fromkeys(values + known, self.everything)
+        self.complete = dict.fromkeys(values, not ob.partial) | dict.fromkeys(known, True)
 
     def repeats(self, op: AnyOp) -> bool:
         """Carry ``op`` out; whether it delivers what is there already."""
@@ -101,30 +104,33 @@ class _Tally:
                 arrivals = [self._arrives(op.src, d, op.surface, chosen) for d in op.dsts]
                 return any(arrivals)
             case Project():
-                output = self.ob.projected.output if self.ob.projected else op.projection
+                projected, here = self.ob.projected, (op.at, VALUE)
+                output = projected.output if projected else op.projection
                 again = (op.at, output) in self.got
                 self.got[op.at, output] = self.everything
+                of_shards = projected is not None and projected.combine is not None
+                self.complete[op.at, output] = self.complete[here] and not of_shards
                 return again
             case AllGather():
-                complete = all(self.complete.get(x, True) for x in op.members)
-                for x in op.members:
-                    self.got[x, op.surface] = self.everything
-                    self.complete[x] = complete
+                copies = [(x, op.surface) for x in op.members]
+                complete = all(self.complete[copy] for copy in copies)
+                self.got |= dict.fromkeys(copies, self.everything)
+                self.complete |= dict.fromkeys(copies, complete)
                 return False
             case Reduce():
-                again = len(set(op.targets)) < len(op.targets)
-                for x in op.targets:
-                    again |= (x, VALUE) in self.got and self.complete[x]
-                    self.got[x, VALUE] = self.everything
-                    self.complete[x] = True
+                copies = [(x, op.surface) for x in op.targets]
+                again = len(set(copies)) < len(copies)
+                again |= any(copy in self.got and self.complete[copy] for copy in copies)
+                self.got |= dict.fromkeys(copies, self.everything)
+                self.complete |= dict.fromkeys(copies, True)
                 return again
 
     def _arrives(self, src: str, dst: str, surface: str, chosen: int) -> bool:
-        there = self.got.get((dst, surface))
-        if surface == VALUE:
-            complete = self.complete[src]
-            self.complete[dst] = complete and (there is None or self.complete[dst])
-        self.got[dst, surface] = chosen if there is None else there | chosen
+        copy = dst, surface
+        there = self.got.get(copy)
+        complete = self.complete[src, surface]
+        self.complete[copy] = complete and (there is None or self.complete[copy])
+        self.got[copy] = chosen if there is None else there | chosen
         return there is not None and (not chosen or bool(chosen & there))
 
 

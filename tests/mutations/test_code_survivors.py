@@ -19,7 +19,7 @@ from sembridge import guards as g
 from sembridge.check import CHECKER, Checker, Report, check
 from sembridge.draw import describe
 from sembridge.errors import BadInput
-from sembridge.layout import Shard
+from sembridge.layout import Partial, Shard
 from sembridge.lowering import POLICIES, lower_valid
 from sembridge.obligations import resolve, validate
 from sembridge.plan import AllGather, Broadcast, Part, Project, Reduce, Send, Tag
@@ -402,7 +402,7 @@ def test_more_valid_columns_than_there_are(shape, says):
 )
 def test_the_projected_axis_is_the_last_of_three(dim, last):
     edge = contract(placement=Shard(dim=dim), shape=(2, 3, 4), surface=Tokens())
-    along = "argmax along the sharded axis: no combine over shards is registered"
+    along = "argmax along the sharded axis: only a sharded projection combines shards"
     assert _rejected(edge) == ([("contract.projection", along)] if last else [])
 
 
@@ -412,3 +412,54 @@ def test_the_largest_index_is_named():
         says = f"float8_e4m3fn cannot hold index {columns - 1}"
         assert _rejected(edge) == [("contract.projection", says)]
     assert _rejected(contract(shape=(2, 17), surface=Tokens(output_dtype="float8_e4m3fn"))) == []
+
+
+@pytest.mark.parametrize(("dim", "known"), [(-4, 0), (-3, 1), (2, 1), (3, 0), (4, 0)])
+def test_a_shards_axis_is_one_of_the_values(dim, known):
+    edge = contract(placement=Shard(dim=dim), shape=(2, 3, 4))
+    if known:
+        assert _rejected(edge) == []
+        return
+    with pytest.raises(BadInput, match=f"{dim} is no axis of a value of rank 3") as raised:
+        resolve(edge)
+    assert raised.value.path == "$.placement.dim"
+
+
+def test_all_columns_may_be_valid_and_no_more():
+    assert _rejected(contract(shape=(2, 6), valid_last=6)) == []
+    assert _rejected(contract(shape=(int("1000"),), valid_last=int("1000"))) == []
+    with pytest.raises(BadInput, match=re.escape("9 columns of a last axis of (4,)")):
+        resolve(contract(shape=(2, 9, 4), valid_last=9))
+
+
+@pytest.mark.parametrize("classes", [(("p0", "p0"),), (("p0", "p1"), ("p1",))])
+def test_a_producer_is_in_one_class_once(classes):
+    with pytest.raises(BadInput, match="a producer is in two classes, or twice in one"):
+        resolve(contract(classes=classes))
+
+
+@pytest.mark.parametrize(("says", "placed"), [("sum", "maximum"), ("maximum", "sum")])
+def test_reduction_and_placement_name_one_operator(says, placed):
+    edge = contract(reduce=says, placement=Partial(op=placed))
+    wanted = f"operator {says!r} is not the placement's {placed!r}"
+    assert _rejected(edge) == [("contract.reduction", wanted)]
+    assert (
+        _rejected(contract(reduce="".join(says), placement=Partial(op="".join(list(says))))) == []
+    )
+
+
+def test_some_owners_of_a_class_are_joined_by_it():
+    trio = ("p0", "p1", "p2")
+    assert _rejected(contract(3, classes=(trio,), owner=("p0", "p2"))) == []
+    assert len(_rejected(contract(3, classes=(trio[:2],), owner=("p0", "p2")))) == 1
+
+
+def test_a_contract_of_nobody_lacks_demand_and_nothing_else():
+    nobody = msgspec.structs.replace(contract(reduce="sum"), producers=(), consumers=())
+    fact = nobody.facts.reduction
+    nothing = msgspec.structs.replace(fact.value, sources=())
+    facts = msgspec.structs.replace(
+        nobody.facts, reduction=msgspec.structs.replace(fact, value=nothing)
+    )
+    found = _rejected(msgspec.structs.replace(nobody, facts=facts))
+    assert found == [("contract.demand", "no consumer is demanded")]
