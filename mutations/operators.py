@@ -1575,7 +1575,7 @@ def _surface(contract: Contract, surface: Any) -> Contract:
 
 @_on_contract(
     "the request comes to ask for more: tokens or log-probabilities",
-    expects="surface contract.projection",
+    expects="surface projection contract.projection",
     source="vllm PR #52284, sglang PR #7356",
     example=F + "replica.tokens.tp2.d1/semantic@0",
 )
