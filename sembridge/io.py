@@ -25,6 +25,8 @@ T = TypeVar("T")
 MAX_BYTES = 16 * 2**20
 MAX_OBJECTS = 300_000
 MAX_STRINGS = 1_500_000
+MAX_KEYS = 200_000
+"""Most keys of one object (a logit bias may name a whole vocabulary)."""
 
 _AT = re.compile(r"^(?P<what>.*) - at `(?:key in )?(?P<path>\$.*)`$", re.DOTALL)
 _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<key>.*)`$", re.DOTALL)
@@ -80,6 +82,14 @@ def write(path: str | Path, data: bytes) -> None:
         BadInput: the folder is missing or not writable.
     """
     path = Path(path)
+    if path.exists() and not path.is_file():  # a device or a pipe: there is nothing to replace
+        try:
+            with open(path, "wb") as file:
+                file.write(data)
+        except OSError as error:
+            raise BadInput(f"cannot write: {error.strerror}", file=str(path)) from error
+        return
+    path = path.resolve()
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
@@ -123,8 +133,11 @@ def decode(data: bytes, kind: type[T]) -> T:
     """
     keys = _scan(data)
     config = getattr(kind, "__struct_config__", None)
-    if config is not None and config.tag_field and config.tag_field not in keys:
-        raise BadInput("missing key", path=f"$.{config.tag_field}")
+    if config is not None:
+        if keys is None:
+            raise BadInput("expected an object", path="$")
+        if config.tag_field and config.tag_field not in keys:
+            raise BadInput("missing key", path=f"$.{config.tag_field}")
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
@@ -133,27 +146,30 @@ def decode(data: bytes, kind: type[T]) -> T:
         raise BadInput(f"not JSON: {error}", path="$") from None
 
 
-def _scan(data: bytes) -> set[str]:
-    """Bound a document and find repeated keys, keeping nothing of it; the root's keys."""
-    if data.count(b"{") > MAX_OBJECTS:
+def _scan(data: bytes) -> set[str] | None:
+    """Bound a document and find repeated keys, keeping nothing of it; the root object's keys."""
+    objects = data.count(b"{")
+    if objects > MAX_OBJECTS:
         raise BadInput(f"more than {MAX_OBJECTS} objects", path="$")
     if data.count(b'"') > 2 * MAX_STRINGS:
         raise BadInput(f"more than {MAX_STRINGS} strings", path="$")
+    if data.count(b":") > 32 * objects + MAX_KEYS:
+        raise BadInput(f"more than {MAX_KEYS} keys in one object", path="$")
     try:
         root: object = _KEYS.decode(data.decode())
     except RecursionError:
         raise BadInput("nested too deeply", path="$") from None
     except ValueError as error:
         raise BadInput(f"not JSON: {error}", path="$") from None
-    return cast("set[str]", root) if isinstance(root, set) else set()
+    return cast("set[str]", root) if isinstance(root, set) else None
 
 
 def _keys_only(pairs: list[tuple[str, Any]]) -> set[str]:
-    keys = {key for key, _ in pairs}
-    if len(keys) != len(pairs):
-        names = [key for key, _ in pairs]
-        repeated = next(key for key in names if names.count(key) > 1)
-        raise BadInput(f"key {repeated[:64]!r} appears twice in one object", path="$")
+    keys = set[str]()
+    for key, _ in pairs:
+        if key in keys:
+            raise BadInput(f"key {key[:64]!r} appears twice in one object", path="$")
+        keys.add(key)
     return keys
 
 
@@ -170,7 +186,9 @@ def _located(text: str) -> BadInput:
     what, path = (match["what"], match["path"]) if match else (text, "$")
     for pattern, reason in ((_UNKNOWN, "unknown key"), (_MISSING, "missing key")):
         if field := pattern.match(what):
-            return BadInput(reason, path=f"{path}.{field['key']}")
+            key = field["key"]
+            plain = key.isprintable() and len(key) <= 64
+            return BadInput(reason, path=f"{path}.{key if plain else repr(key[:64])}")
     return BadInput(what[:1].lower() + what[1:], path=path)
 
 

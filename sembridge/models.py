@@ -39,6 +39,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "intermediate": ("intermediate_size", "ffn_hidden_size", "n_inner"),
     "dtype": ("dtype", "torch_dtype"),
     "tied": ("tie_word_embeddings",),
+    "experts": ("num_experts", "num_local_experts", "n_routed_experts"),
 }
 """Each fact and the keys that published configs give it under, in order of preference."""
 
@@ -59,6 +60,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     dtype: str
     intermediate: int | None
     tied: bool | None
+    experts: bool = False
 
 
 def read_model(
@@ -117,6 +119,7 @@ def read_model(
         dtype=_dtype(text, config, path, dtype),
         intermediate=integer("intermediate") if stated else None,
         tied=tied,
+        experts=_lookup(text, config, KEYS["experts"], path)[1] is not None,
     )
 
 
@@ -299,9 +302,12 @@ def mlp_edges(model: ModelFacts, deployment: Deployment) -> dict[str, NamedEdge]
     """The two edges of a tensor-parallel MLP (§6.4): activation shards and row-parallel partials.
 
     Raises:
-        BadInput: the config states no intermediate size, or it does not divide among the lanes.
+        BadInput: a mixture of experts; no intermediate size, or one that does not divide among
+            the lanes.
     """
     _check_lanes(model, deployment)
+    if model.experts:
+        raise BadInput("a mixture of experts has no one MLP to cut", path="$.num_experts")
     if model.intermediate is None:
         raise BadInput("absent: the MLP edges need it", path="intermediate_size")
     if model.intermediate % deployment.tp:

@@ -14,7 +14,9 @@ VALUE = "value"
 """The surface a producer computes; every other surface is a registered projection's output."""
 
 Count = Annotated[int, Meta(ge=0, le=2**62)]
-Name = Annotated[str, Meta(min_length=1, max_length=256)]
+Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+"""No control characters: names are printed, and drawn."""
+
 Names = tuple[Name, ...]
 
 

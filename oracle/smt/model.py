@@ -175,6 +175,7 @@ class _Encoder:
         self.cells = range(len(self.spans))
         named = sum([len(endpoints_of(op)) for op in plan.ops])
         size = (1 + len(self.spans)) * (named + 2 * len(ob.consumers) + len(ob.producers))
+        size += sum([len(op.sources) * len(op.targets) for op in plan.ops if type(op) is Reduce])
         if size > MAX_TERMS:
             raise TooLarge(f"about {size} terms, more than {MAX_TERMS}")
         self.informed = frozenset(ob.informed if PARAMETERS in ob.sizes else ())
@@ -382,11 +383,14 @@ class _Encoder:
         self.need("availability", "the root holds something", sent is not None, i, op.src)
         if sent is None:
             return
+        entire = self.whole(sent, op.surface)
         for n, x in enumerate(op.dsts):
-            again = x in op.dsts[:n] or self.repeats(x, op.surface, sent.cells)
+            again = x in op.dsts[:n] or (
+                self.at(x, op.surface) is not None
+                and (entire or self.repeats(x, op.surface, sent.cells))
+            )
             self.need("redelivery", "a receiver lacks what is broadcast", not again, i, x)
         for x in dict.fromkeys(op.dsts):
-            entire = self.whole(sent, op.surface)
             self.deliver(x, op.surface, sent.cells, sent, entire=entire)
 
     def all_gather(self, i: int, op: AllGather) -> None:
@@ -559,6 +563,8 @@ class _Encoder:
 
     def lanes(self, held: Held, cells: Sequence[str]) -> str:
         """Each cell is that very cell of one of the producers it derives from."""
+        if len(cells) != len(self.cells):  # of a result that was made of something else
+            return "false"
         tensors = [self.tensor(p) for p in sorted(held.sources)]
         return conj(
             [

@@ -13,6 +13,7 @@ import sys
 import traceback
 
 import typer
+from click.exceptions import Abort
 
 from sembridge.errors import SemBridgeError
 
@@ -38,15 +39,45 @@ for _module in sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name !
 def main() -> None:
     """Entry point: library errors become one line and their exit code."""
     try:
-        app()
+        code = _run()
+        sys.stdout.flush()
     except SemBridgeError as error:
         print(f"sembridge: error: {error}", file=sys.stderr)  # noqa: T201
-        sys.exit(error.exit_code)
+        code = error.exit_code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        code = _closed(141)
     except KeyboardInterrupt:
-        sys.exit(130)
+        code = 130
+    except OSError as error:
+        print(f"sembridge: error: cannot write: {error.strerror}", file=sys.stderr)  # noqa: T201
+        code = _closed(2)
     except Exception:
         traceback.print_exc()
-        sys.exit(70)
+        code = 70
+    sys.exit(code)
+
+
+def _run() -> int:
+    """Run the command line; left alone, a closed pipe would end with exit code 1."""
+    try:
+        code: object = app(standalone_mode=False)
+    except Abort:
+        return 130
+    except SystemExit:
+        # Raised where stdout was closed, after it was wrapped; anything else has a meaning.
+        if type(sys.stdout).__name__ == "PacifyFlushWrapper":
+            raise BrokenPipeError from None
+        raise
+    except Exception as error:
+        show, code = getattr(error, "show", None), getattr(error, "exit_code", None)
+        if show is None or not isinstance(code, int):
+            raise
+        show()
+        return code
+    return code if isinstance(code, int) else 0
+
+
+def _closed(code: int) -> int:
+    """Let the interpreter end quietly though stdout cannot be flushed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return code

@@ -26,7 +26,14 @@ Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write here instead of stdout.")
 ]
 
-out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 160)
+
+class _Terminal(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave a closed pipe to the program's own exit code; rich would end with 1."""
+        raise BrokenPipeError
+
+
+out = _Terminal(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 160)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 EXIT = {Verdict.LEGAL: 0, Verdict.ILLEGAL: 1, Verdict.UNKNOWN: 3}

@@ -42,6 +42,10 @@ Planner = Literal[
 ]
 
 
+MAX_SHOWN = 200
+"""Most violations that are printed one by one."""
+
+
 def lower(
     contract: ContractPath,
     policy: Annotated[
@@ -103,8 +107,10 @@ def check(
     elif not quiet:
         colour = "green" if report.verdict is Verdict.LEGAL else "red"
         out.print(f"[bold {colour}]{report.verdict}[/]")
-        for v in report.violations:
+        for v in report.violations[:MAX_SHOWN]:
             out.print(f"  {v.rule}{where(v)}: {v.message}", markup=False)
+        if len(report.violations) > MAX_SHOWN:
+            out.print(f"  and {len(report.violations) - MAX_SHOWN} more (--json lists them)")
         f = report.footprint
         out.print(
             f"cross {f.cross_bytes} B in {f.cross_startups}, local {f.local_bytes} B in "

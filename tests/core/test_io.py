@@ -6,6 +6,8 @@ import copy
 import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -196,3 +198,65 @@ def test_standard_input(monkeypatch, sembridge):
         os.close(saved)
     assert ran.code == 0
     assert json.loads(ran.out)["contract"] == CONTRACT["name"]
+
+
+def test_output_replaces_files_and_nothing_else(tmp_path):
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    real.write_bytes(b"old")
+    link.symlink_to(real)
+    io.write(link, b"new")
+    assert link.is_symlink()
+    assert real.read_bytes() == b"new"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    io.write(tmp_path / "pipe", b"through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    assert not (tmp_path / "pipe").is_file()
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "\x1b[2J", "\x00", "x" * 257])
+def test_names_that_cannot_be_printed_are_bad_input(name):
+    with pytest.raises(BadInput) as caught:
+        io.decode_contract(edited(CONTRACT, ("producers", 0, "id"), name))
+    assert caught.value.path == "$.producers[0].id"
+    with pytest.raises(BadInput) as caught:
+        io.decode_contract(edited(CONTRACT, (f"{name}!\n",), 1))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("root", [b"[]", b"1", b'"x"', b"null"])
+def test_a_document_is_an_object(root):
+    with pytest.raises(BadInput, match="expected an object"):
+        io.decode_plan(root)
+
+
+def test_a_repeated_key_is_found_among_many():
+    many = {f"k{i}": 1 for i in range(100_000)}
+    text = json.dumps(many)[:-1] + ', "k99999": 1}'
+    with pytest.raises(BadInput, match="k99999"):
+        io.decode_plan(text.encode())
+    with pytest.raises(BadInput, match="keys in one object"):
+        io.decode_plan(json.dumps({f"k{i}": 1 for i in range(300_000)}).encode())
+
+
+def run(*arguments, stdout):
+    code = "from sembridge.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], stdout=stdout, stderr=subprocess.PIPE, check=False
+    )
+
+
+def test_output_that_nobody_reads_or_that_does_not_fit():
+    check = ("check", str(CASE / "contract.json"), str(CASE / "plan.json"))
+    read, write = os.pipe()
+    os.close(read)
+    closed = run(*check, stdout=write)
+    os.close(write)
+    assert (closed.returncode, closed.stderr) == (141, b"")
+    with open("/dev/full", "wb") as full:
+        left = run(*check, stdout=full)
+    assert left.returncode == 2
+    assert left.stderr.startswith(b"sembridge: error: cannot write")
+    assert left.stderr.count(b"\n") == 1

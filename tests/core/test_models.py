@@ -122,7 +122,9 @@ def test_mlp_edges_need_an_intermediate_size_that_divides():
     assert named["mlp.activation"].edge.value.shape == (8, 8704)
     assert named["mlp.partial"].edge.value.shape == (8, 5120)
     with pytest.raises(BadInput, match="intermediate_size"):
-        mlp_edges(read_model(config("qwen3.5-35b-a3b.json")), Deployment(tp=2))
+        mlp_edges(read_model(config("gpt2.json"), dtype="float32"), Deployment(tp=2))
+    with pytest.raises(BadInput, match="mixture of experts"):
+        mlp_edges(read_model(config("deepseek-v3.json")), Deployment(tp=2))
 
 
 def test_the_surface_decides_where_the_projection_runs():
@@ -135,7 +137,7 @@ def test_the_surface_decides_where_the_projection_runs():
 
 
 def test_edges_command(sembridge, tmp_path):
-    path = CONFIGS / "minimax-m2.7.json"
+    path = CONFIGS / "qwen3-14b.json"
     ran = sembridge(
         "edges", "--model-config", path, "--tp", 4, "--rows", 4, "--owner", 3, "--json",
         "--mlp", "--export", tmp_path,

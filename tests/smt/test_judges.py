@@ -12,9 +12,11 @@ from experiments.matrix import matrix
 from oracle.judges import JUDGES, clash, compare
 from oracle.samples import draw_pairs
 from sembridge.check import check
+from sembridge.contract import Fact, Facts
 from sembridge.errors import BadInput
 from sembridge.lowering import lower
-from sembridge.plan import Broadcast, Part, Send
+from sembridge.plan import Broadcast, Part, Project, Reduce, Send
+from sembridge.surfaces import Tokens
 from sembridge.verdict import Verdict
 
 from .corpus import lanes, plan, reducible_again
@@ -96,3 +98,19 @@ def test_the_oracle_speaks_of_its_family_and_of_nothing_else() -> None:
     assert says(contract, replace(plan, ops=plan.ops[::-1])) == "not listed"
     assert says(contract, replace(plan, tag=None)) == "not run"
     assert says(cases["replica.tp4.d1.v0"], lower(cases["replica.tp4.d1.v0"])) == "not run"
+
+
+def test_a_whole_broadcast_to_a_holder_of_nothing_is_a_redelivery() -> None:
+    contract = lanes(2, shape=(3,))
+    nothing = Send(src="p1", dst="c1", part=Part(index=3, of=4))
+    again = plan(contract, Send(src="p0", dst="c0"), nothing, Broadcast(src="c0", dsts=("c1",)))
+    ((said, _),) = compare([(contract, again)]).opinions
+    assert said[:2] == ("illegal", "illegal")
+
+
+def test_a_reduction_of_results_that_nothing_registers_is_judged_and_not_a_crash() -> None:
+    contract = lanes(2, shape=(1, 1), facts=Facts(surface=Fact(value=Tokens(), origin="runtime")))
+    projected = [Project(projection="argmax", at=p) for p in ("p0", "p1")]
+    first = Reduce(operator="first", sources=("p0", "p1"), targets=("c0",), surface="tokens")
+    ((said, _),) = compare([(contract, plan(contract, *projected, first))]).opinions
+    assert said[:2] == ("illegal", "illegal")
