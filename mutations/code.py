@@ -64,6 +64,7 @@ PRELOADED = (
     "pytest",
     "rich.progress",
     "typer",
+    "z3",
 )
 PROJECT = ("experiments", "mutations", "oracle", "paper_figs", "sembridge", "tests")
 ADDRESS_SPACE = 8 * 2**30
@@ -310,7 +311,9 @@ def _trial(mutant: CodeMutant, root: Path, tests: Sequence[str], budget: int) ->
     pytest: Any = importlib.import_module("pytest")
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     options = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts="]
-    os._exit(int(pytest.main([*options, *tests])))
+    # One file at a time: most mutants fall to the first, and collecting the rest is not free.
+    codes = (int(pytest.main([*options, test])) for test in tests)
+    os._exit(next((code for code in codes if code), 0))
 
 
 UNIMPORTABLE_CODE = 97
