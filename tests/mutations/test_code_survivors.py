@@ -463,3 +463,12 @@ def test_a_contract_of_nobody_lacks_demand_and_nothing_else():
     )
     found = _rejected(msgspec.structs.replace(nobody, facts=facts))
     assert found == [("contract.demand", "no consumer is demanded")]
+
+
+def test_a_consumer_of_some_other_surface_holds_something():
+    for projection in ("amax", "zoom"):
+        surface = f"{projection}()"
+        ops = (Project(projection=projection, at="p0"), Send(src="p0", dst="c0", surface=surface))
+        edge = contract(1, tails="t")
+        assert ("surface", None, "c0") in _rules(edge, *ops)
+        assert ("coverage", None, "c0") not in _rules(edge, *ops)
