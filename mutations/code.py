@@ -193,6 +193,16 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "the sources are producers, and a list is no shorter than its set",
     ),
     (
+        r"self\.held\[PARAMETERS\] = dict\.fromkeys\(ob\.informed, Holding\(True.*",
+        r".*Holding\(False.*",
+        "nothing asks whether parameters are complete",
+    ),
+    (
+        r"return any\(endpoint in at for surface, at in held if surface != PARAMETERS\)",
+        r".*is not PARAMETERS\)",
+        "a state that has parameters has them under this very name",
+    ),
+    (
         r"return self\.ob\.reduced if self\.ob\.reduced and sources == self\.ob\.reduced.*",
         r".*(if not self|sources (>|>=|is) self).*",
         "one object for equal sets: it makes comparisons cheap and changes none",

@@ -20,7 +20,7 @@ from sembridge.check import CHECKER, Checker, Report, check
 from sembridge.draw import describe
 from sembridge.errors import BadInput
 from sembridge.layout import Partial, Shard
-from sembridge.lowering import POLICIES, lower_valid
+from sembridge.lowering import POLICIES, lower, lower_valid
 from sembridge.obligations import resolve, validate
 from sembridge.plan import AllGather, Broadcast, Part, Project, Reduce, Send, Tag
 from sembridge.rules import RULES, Rule
@@ -463,3 +463,33 @@ def test_a_contract_of_nobody_lacks_demand_and_nothing_else():
     )
     found = _rejected(msgspec.structs.replace(nobody, facts=facts))
     assert found == [("contract.demand", "no consumer is demanded")]
+
+
+def test_a_consumer_of_some_other_surface_holds_something():
+    for projection in ("amax", "zoom"):
+        surface = f"{projection}()"
+        ops = (Project(projection=projection, at="p0"), Send(src="p0", dst="c0", surface=surface))
+        edge = contract(1, tails="t")
+        assert ("surface", None, "c0") in _rules(edge, *ops)
+        assert ("coverage", None, "c0") not in _rules(edge, *ops)
+
+
+def test_one_producer_serves_two_domains_one_by_one():
+    edge = contract(2, tails="tu", sources="00")
+    assert lower(edge).ops == (Send(src="p0", dst="c0"), Send(src="p0", dst="c1"))
+    near = contract(2, tails="ht", sources="00")
+    assert lower(near).ops == (Broadcast(src="p0", dsts=("c0",)), Send(src="p0", dst="c1"))
+
+
+def test_a_domain_abroad_is_served_by_the_first_source_at_work():
+    edge = contract(3, tails="xht", classes=(("p0", "p1", "p2"),))
+    apart = [msgspec.structs.replace(p, domain="x") for p in edge.producers[1:2]]
+    edge = msgspec.structs.replace(
+        edge,
+        producers=(edge.producers[0], *apart, edge.producers[2]),
+    )
+    assert lower(edge).ops == (
+        Broadcast(src="p1", dsts=("c0",)),
+        Broadcast(src="p0", dsts=("c1",)),
+        Send(src="p1", dst="c2"),
+    )
