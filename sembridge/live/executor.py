@@ -77,7 +77,8 @@ class Rank:
     """One lane of a domain: its connections to other domains and its native communicators.
 
     ``join`` makes the process group of some ranks of this domain, ``emit`` tells the launcher
-    something (a JSON object) while the rank runs.
+    something (a JSON object) while the rank runs. A launched rank has the ``store`` of its
+    domain, for process groups of its own, and the number of connections it ``refused``.
     """
 
     def __init__(
@@ -97,6 +98,8 @@ class Rank:
         self.name, self.backend, self.device = name, backend, device
         self.domain, self.lane, self.lanes = domain, lane, lanes
         self.emit = emit
+        self.store: Any = None
+        self.refused = 0
         self.peers = dict(peers)
         self.deadline_s = deadline_s
         self.sent: dict[int, Framed] = {}

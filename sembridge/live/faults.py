@@ -68,10 +68,10 @@ class PlanFault(LiveError):
 
 
 class RunFailed(LiveError):
-    """A rank ended a launched run; ``rank`` and ``reason`` say which, and how."""
+    """A rank failed a launched run: which, how, and what every rank said (``errors``)."""
 
     code = "run"
 
-    def __init__(self, rank: str, reason: str) -> None:
-        self.rank, self.reason = rank, reason
+    def __init__(self, rank: str, reason: str, errors: dict[str, str]) -> None:
+        self.rank, self.reason, self.errors = rank, reason, errors
         super().__init__(reason, local=rank)
