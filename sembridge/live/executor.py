@@ -368,12 +368,12 @@ class _Execution:
             result = self._combined(native, step, mine)
         elif set(step.sources) == set(members) and native.reduces(dtype) and mine.numel():
             reduced = mine.clone()
-            native.all_reduce(reduced.view(torch_dtype(dtype)), step.operator)
+            native.all_reduce(typed(reduced, dtype), step.operator)
             result = reduced
         else:
             pieces = self._pieces(native, step, mine)
-            typed = [piece.view(torch_dtype(dtype)) for piece in pieces]
-            result = _bytes(fold(_FOLDS[step.operator], typed))
+            addends = [typed(piece, dtype) for piece in pieces]
+            result = _bytes(fold(_FOLDS[step.operator], addends))
         for target in filter(self._mine, step.targets):
             self.data[target, step.surface] = result
 
@@ -409,7 +409,7 @@ class _Execution:
         if on_host:
             rows = _host(held).view(numpy_dtype(value.dtype)).reshape(-1, value.shape[-1])
         else:
-            rows = held.view(torch_dtype(value.dtype)).reshape(-1, value.shape[-1])
+            rows = typed(held, value.dtype, (-1, value.shape[-1]))
         if step.shard is not None:
             assert kernel.local is not None
             data = kernel.local(rows, projected, step.shard * value.shape[-1])
@@ -435,7 +435,7 @@ class _Execution:
         return Observation(
             value=None
             if tensor is None
-            else tensor.view(torch_dtype(value.dtype)).reshape(value.shape),
+            else typed(tensor, value.dtype, value.shape),
             result=None
             if result is None or projected is None
             else _host(result).view(result_dtype(projected)),
@@ -445,6 +445,14 @@ class _Execution:
 def _bytes(tensor: Tensor) -> Tensor:
     """A flat view of a tensor's bytes; a copy where it is not contiguous."""
     return tensor.contiguous().reshape(-1).view(torch().uint8)
+
+
+def typed(data: Tensor, dtype: str, shape: Sequence[int] = (-1,)) -> Tensor:
+    """Bytes as a tensor of a contract's dtype and shape; flat by default."""
+    if not data.numel():  # torch cannot view nothing as another dtype
+        flat = torch().empty(0, dtype=torch_dtype(dtype), device=data.device)
+        return flat if tuple(shape) == (-1,) else flat.reshape(tuple(shape))
+    return data.view(torch_dtype(dtype)).reshape(tuple(shape))
 
 
 def _host(data: Tensor) -> Array:

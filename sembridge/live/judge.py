@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from sembridge.live.backends import torch, torch_dtype
-from sembridge.live.executor import Observation
+from sembridge.live.backends import torch
+from sembridge.live.executor import Observation, typed
 from sembridge.live.faults import PlanFault
 from sembridge.live.local import LocalWorld
 from sembridge.obligations import Obligations
@@ -29,6 +29,8 @@ from sembridge.reference import (
 
 _worlds: dict[tuple[tuple[str, str], ...], LocalWorld] = {}
 MAX_WORLDS = 4
+MAX_RANKS = 16
+"""Most endpoints that one process plays."""
 
 
 def world_for(ob: Obligations, backend_name: str = "gloo") -> LocalWorld:
@@ -57,7 +59,7 @@ def as_tensor(ob: Obligations, flat: Array, device: Any = None) -> Any:
     """A flat array as the contract's value, on a device; bit for bit."""
     value = ob.contract.value
     raw = torch().from_numpy(np.ascontiguousarray(flat).view(np.uint8).copy())
-    return raw.view(torch_dtype(value.dtype)).reshape(value.shape).to(device)
+    return typed(raw, value.dtype, value.shape).to(device)
 
 
 def live_outcome(ob: Obligations, plan: Plan, *, variant: int = 0) -> Outcome:
@@ -98,5 +100,9 @@ def as_expected(
 
 
 def runnable(ob: Obligations) -> bool:
-    """Whether a run's tensors stay within what one machine should hold."""
-    return sum(ob.sizes.values()) * len(ob.domain_of) <= MAX_BYTES
+    """Whether a run stays within what one machine should hold, and torch has the dtype."""
+    return (
+        len(ob.domain_of) <= MAX_RANKS
+        and sum(ob.sizes.values()) * len(ob.domain_of) <= MAX_BYTES
+        and hasattr(torch(), ob.contract.value.dtype)
+    )

@@ -238,20 +238,19 @@ class _State:
     def _all_gather(self, index: int, op: AllGather) -> Pool:
         if not op.members:
             raise PlanFault("an all_gather of nobody")
-        if len(set(op.members)) < len(op.members):
-            raise PlanFault("a member twice in one all_gather")
         self._one_communicator(*op.members)
-        held = [self._read(x, op.surface) for x in op.members]
+        members = tuple(dict.fromkeys(op.members))
+        held = [self._read(x, op.surface) for x in members]
         if any(h.form != "final" for h in held):
             raise PlanFault(f"{op.surface} awaits its combine")
         ranges: Ranges = ()
         for h in held:
             ranges = _union(ranges, h.ranges)
-        for x in op.members:
+        for x in members:
             self.holds[x, op.surface] = Held(size=held[0].size, ranges=ranges)
         return Pool(
             op=index,
-            members=op.members,
+            members=members,
             surface=op.surface,
             size=held[0].size,
             brings=tuple([h.ranges for h in held]),
