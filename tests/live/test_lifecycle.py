@@ -12,8 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sembridge.live.lifecycle import (
     PROPOSALS,
     Action,
+    Drained,
     Emptied,
     Ended,
+    Failed,
     Lifecycle,
     LifecycleError,
     Lost,
@@ -318,3 +320,12 @@ def test_the_driver_runs_the_same_machine_and_ends_at_its_deadline():
         a.retire()
     with pytest.raises(Ended, match="b lane 0: no answer in 5 s"):
         b.agree(Action.ADMIT)
+
+
+@pytest.mark.parametrize("event", [Tick(), Received(Seat("a", 1), Drained(epoch=0))])
+def test_whoever_may_not_have_heard_of_a_failure_is_told_again(event):
+    failed, _ = step(State(seat=Seat("a", 0), hosts={"a": 2, "b": 1}), Lost(Seat("a", 1)))
+    same, told = step(failed, event)
+    heard = {Seat("a", 1), Seat("b", 0)} if isinstance(event, Tick) else {Seat("a", 1)}
+    assert same == failed
+    assert dict(told) == dict.fromkeys(heard, Failed(reason="a lane 1: connection closed"))
