@@ -241,6 +241,10 @@ def judges(
         list[str] | None,
         typer.Option(help="Judges to compare (repeat the option); all sane ones by default."),
     ] = None,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="One judge more: run the plans on real ranks (needs torch)."),
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -252,8 +256,10 @@ def judges(
     Exit 0 where they agree, 1 where they do not, 2 on bad input.
 
     Examples: `sembridge judges --matrix --edges` · `sembridge judges --random 10000` ·
-    `sembridge judges --matrix --judge checker --judge accept-all`
+    `sembridge judges --matrix --judge checker --judge accept-all` ·
+    `sembridge judges --matrix --edges --live`
     """
+    asked = tuple(judge or SANE) + (("live",) if live else ())
     chosen: dict[str, Any] = {
         name: SOURCES[name]()
         for name, wanted in (("matrix", matrix), ("edges", edges), ("family", family))
@@ -267,7 +273,7 @@ def judges(
     started = time.perf_counter()
     with progress(quiet or as_json) as report:
         for name, pairs in chosen.items():
-            found[name] = compare(pairs, tuple(judge or SANE), progress=_ticking(report, name))
+            found[name] = compare(pairs, asked, progress=_ticking(report, name))
     seconds = round(time.perf_counter() - started, 3)
     if as_json:
         emit({"agreement": found, "solver": solver.version(), "volatile": {"seconds": seconds}})
