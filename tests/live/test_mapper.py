@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import event, given
@@ -111,20 +114,19 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_frames_per_step_at_tp2(name, request):
+def test_frames_per_step_at_tp2(name):
     """Forward pairs leave as one frame, as the paper counts them: 2, 1, 1.
 
     Of results the paper's earlier frame format counts two for each decision sent: 4, 4, 2.
     """
-    from experiments.paper import PAPER
-
+    facts = json.loads((Path(__file__).parent.parent / "data" / "facts.json").read_text())
     policy, owner, ours = FRAMES[name]
     deployment = Deployment(tp=2, owner=owner)
     edges = {k: e.contract() for k, e in model_edges(MINIMAX, deployment).items()}
     forward = [(edges[k], lower(edges[k], policy)) for k in ("hidden", "residual")]
     result = [(edges["result"], lower(edges["result"], policy))]
     assert (graph_cost(forward).cross_startups, graph_cost(result).cross_startups) == ours
-    assert PAPER["forward_result_frames_per_step_tp2"][name] == [ours[0], 2 * ours[1]]
+    assert facts["forward_result_frames_per_step_tp2"][name] == [ours[0], 2 * ours[1]]
     switches = map_plans(*[[(resolve_valid(c), p) for c, p in part] for part in (forward, result)])
     assert (len(switches.forward.lanes), len(switches.result.lanes)) == ours
 
