@@ -214,6 +214,15 @@ class Rank:
             raise PeerClosed(f"no connection to {name}", local=self.name)
         return self.peers[name]
 
+    def flush(self) -> None:
+        """Wait until all that was told has been handed to the sockets.
+
+        Raises:
+            LiveError: a peer is gone, or does not read.
+        """
+        for connection in self.peers.values():
+            connection.flush(monotonic() + self.deadline_s)
+
     def close(self) -> None:
         """Close every connection; native communicators end with the process or the object."""
         for connection in self.peers.values():
