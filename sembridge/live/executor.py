@@ -433,9 +433,7 @@ class _Execution:
         tensor = whole.get(VALUE)
         result = None if projected is None else whole.get(projected.output)
         return Observation(
-            value=None
-            if tensor is None
-            else typed(tensor, value.dtype, value.shape),
+            value=None if tensor is None else typed(tensor, value.dtype, value.shape),
             result=None
             if result is None or projected is None
             else _host(result).view(result_dtype(projected)),
