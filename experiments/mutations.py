@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -31,6 +31,7 @@ from mutations.report import (
     checkers_noticed,
     necessary_rules,
     records_of,
+    rule_matrix,
     summarize,
 )
 from mutations.subjects import Subject, family, reduced, subjects_of
@@ -305,8 +306,20 @@ def mutations(settings: Settings) -> Result:
                 rows=tuple(by_operator(records)),
             ),
         ),
-        records=tuple(
-            {"operator": name, "on": on, "mutants": n, **dict(zip(Class, counts, strict=True))}
-            for name, on, _, n, *counts in by_operator(records)
-        ),
+        records=tuple(_kills(records)),
     )
+
+
+def _kills(records: Sequence[Record]) -> Iterator[dict[str, Any]]:
+    """For each operator its mutants by class, and how many each rule refuses."""
+    matrix = rule_matrix(records)
+    refused = dict(zip(matrix.rows, matrix.cells, strict=True))
+    for name, on, _, mutants, *counts in by_operator(records):
+        yield {
+            "operator": name,
+            "on": on,
+            "expects": " ".join(OPERATORS[name].expects),
+            "mutants": mutants,
+            **dict(zip(Class, counts, strict=True)),
+            "refused_by": dict(zip(matrix.columns, refused[name], strict=True)),
+        }

@@ -15,6 +15,7 @@ from experiments.documents import Document
 from experiments.ledger import Line, Standing, count, ledger, line
 from experiments.matrix import matrix as matrix_cases
 from experiments.registry import Experiment, Settings, choose, load
+from paper_figs.figures import write_figures
 from paper_figs.tables import CHECKS, CLAIMS, check_rows, claim_rows, write_csv, write_tables
 from sembridge import io
 from sembridge.cli.console import Json, Quiet, emit, err, out, progress, table
@@ -145,7 +146,7 @@ def _print(doc: Document, quiet: bool) -> None:
         out.print(table(f"{doc.name}: checks of this kit's own", CHECKS, check_rows(doc.checks)))
 
 
-STEPS = {"csv": write_csv, "tables": write_tables}
+STEPS = {"csv": write_csv, "tables": write_tables, "figures": write_figures}
 """Steps from raw results to what is printed; to add one, add an entry."""
 
 
