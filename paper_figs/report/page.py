@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -20,14 +20,17 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
+from experiments import documents
+from experiments.documents import Document
+from experiments.ledger import Line, Standing, count, ledger, line
 from experiments.matrix import PLANNERS
 from experiments.real_edges import contracts
-from experiments.registry import REPORTED, Claim, Standing, Table, load
+from experiments.registry import Table, load
 from mutations.operators import PAPER_EIGHT
 from paper_figs.report.explorer import Case, Run
+from paper_figs.tables import CHECKS, CLAIMS, check_rows, claim_rows
 from sembridge import io
 from sembridge.draw import draw_svg
-from sembridge.errors import BadInput
 from sembridge.verdict import Verdict
 
 MAX_FIGURE = 2**20
@@ -36,51 +39,29 @@ MAX_FIGURE = 2**20
 LONG = 16
 """A table with more rows than this is folded."""
 
-FORMAT = "sembridge.result/1"
-
-MARKS = {Standing.HOLDS: "✓", Standing.DIFFERS: "✗", Standing.NOT_VALIDATED: "–"}
+MARKS = {Standing.HOLDS: "✓", Standing.DIFFERS: "✗", Standing.UNDECIDED: "?"}
 
 PICTURED = (("minimax-m2.7.result", "layout-only"), ("minimax-m2.7.result", "semantic"))
 """Edges and planners whose plans are drawn beside the results' figures."""
 
-
-class Found(Struct, frozen=True, kw_only=True):
-    """A result file, as :func:`paper_figs.tables.write_result` writes it."""
-
-    name: str
-    how: str
-    claims: tuple[Claim, ...] = ()
-    tables: tuple[Table, ...] = ()
-    volatile: dict[str, Any] = {}
+Rows = Iterable[Sequence[str]]
 
 
 class Figure(Struct, frozen=True, kw_only=True):
-    """An SVG picture and what it shows."""
+    """An SVG picture and what it shows; ``timed`` where it is of measured times."""
 
     title: str
     svg: bytes
+    timed: bool = False
 
 
-class _Head(Struct):
-    format: str = ""
-
-
-def read_results(folder: Path) -> list[Found]:
-    """The results of a folder, those that quote most of the paper's numbers first.
+def read_results(folder: Path) -> list[Document]:
+    """The results of a folder.
 
     Raises:
-        BadInput: a file that says it is a result is none.
+        BadInput: a file that is no result.
     """
-    found: list[Found] = []
-    for path in sorted(folder.rglob("*.json")):
-        data = io.read_bytes(path)
-        try:
-            if msgspec.json.decode(data, type=_Head).format != FORMAT:
-                continue
-            found.append(msgspec.json.decode(data, type=Found))
-        except msgspec.DecodeError as error:
-            raise BadInput(f"no result: {error}", file=str(path)) from None
-    return sorted(found, key=lambda r: (-sum(c.paper is not None for c in r.claims), r.name))
+    return [documents.read(folder, name) for name in documents.names(folder)]
 
 
 def read_figures(folder: Path) -> list[Figure]:
@@ -92,33 +73,45 @@ def read_figures(folder: Path) -> list[Figure]:
         for plan in [PLANNERS[planner](edges[edge])]
     ]
     for path in sorted(folder.rglob("*.svg")):
-        svg = io.read_bytes(path)
+        name, svg = path.relative_to(folder), io.read_bytes(path)
         if len(svg) <= MAX_FIGURE:
-            drawn.append(Figure(title=str(path.relative_to(folder).with_suffix("")), svg=svg))
+            timed = bool({"volatile", "benchmarks"}.intersection(name.parts))
+            drawn.append(Figure(title=str(name.with_suffix("")), svg=svg, timed=timed))
     return drawn
 
 
-def page(results: Sequence[Found], figures: Sequence[Figure], cases: Sequence[Case]) -> bytes:
-    """The page; equal input gives equal bytes, and what varies between runs is in its footer."""
+def page(results: Sequence[Document], figures: Sequence[Figure], cases: Sequence[Case]) -> bytes:
+    """The page; equal input gives equal bytes, and parts marked volatile hold what times decide."""
     style, script = _part("style.css"), _part("explorer.js")
     policy = (
         f"default-src 'none'; img-src data:; script-src {_hash(script)}; "
         f"style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
+    known = {c.name: c for doc in results for c in doc.claims}
+    timed = {c.name: c for doc in results for c in doc.volatile.claims}
+    claims = [
+        known.get(name) or line(claim, None)
+        for name, claim in ledger().items()
+        if name not in timed
+    ]
     return (
         Template(_part("page.html"))
         .substitute(
             policy=escape(policy),
             style=style,
             script=script,
-            summary=_summary(results),
-            claims="\n".join(_claims(results)),
-            tables="\n".join(_table(t) for r in results for t in r.tables) or _none("results"),
-            figures="\n".join(map(_figure, figures)),
+            summary=_summary([*claims, *timed.values()]),
+            claims="\n".join(_claims(claims)),
+            timed_claims=_lines("On times of this machine", CLAIMS, claim_rows(timed.values())),
+            checks="\n".join(_checks(results)) or _none("results"),
+            tables="\n".join(_table(t) for doc in results for t in doc.tables) or _none("results"),
+            timed_tables="\n".join(_table(t) for doc in results for t in doc.volatile.tables),
+            figures="\n".join(_figure(f) for f in figures if not f.timed),
+            timed_figures="\n".join(_figure(f) for f in figures if f.timed),
             targeted="\n".join(_targeted(cases)),
             verdicts=_verdicts(cases),
             data=_data(cases),
-            volatile=_volatile(results),
+            provenance=_provenance(results),
         )
         .encode()
     )
@@ -145,55 +138,56 @@ def _none(what: str) -> str:
     return f"<p>No {what} here: <code>sembridge reproduce</code> writes them.</p>"
 
 
-def _summary(results: Sequence[Found]) -> str:
-    counted = {s: sum(c.standing is s for r in results for c in r.claims) for s in Standing}
+# Claims ------------------------------------------------------------------------------------------
+
+
+def _summary(claims: Iterable[Line]) -> str:
     return "".join(
-        f"<li class='{_slug(s)}'><strong>{n}</strong> {MARKS[s]} {escape(str(s))}</li>"
-        for s, n in counted.items()
+        f"<li><strong>{n}</strong> {_standing(s)}</li>" for s, n in count(claims).items()
     )
 
 
-def _slug(standing: Standing) -> str:
-    return str(standing).replace(" ", "-")
+def _standing(standing: str) -> str:
+    mark = MARKS.get(Standing(standing), "–")
+    return f"<span class='{standing.replace(' ', '-')}'>{mark} {escape(standing)}</span>"
 
 
-def _claims(results: Sequence[Found]) -> Iterator[str]:
+def _claims(claims: Iterable[Line]) -> Iterator[str]:
+    """Claims of the paper, in the ledger's order, by the paper's section or figure."""
+    for where, lines in groupby(claims, lambda claim: claim.where):
+        yield _lines(where, CLAIMS, claim_rows(lines))
+
+
+def _checks(results: Iterable[Document]) -> Iterator[str]:
     titles = {e.name: e.title for e in load().values()}
-    columns = ("claim", "place", REPORTED, "ours", "standing", "note")
+    for doc in results:
+        title = titles.get(doc.name, doc.name)
+        yield _lines(title, CHECKS, check_rows(doc.checks), f"How obtained: {doc.how}.")
+
+
+def _lines(title: str, columns: Sequence[str], rows: Rows, note: str = "") -> str:
+    """Claims or checks; on a phone each is a block of its own."""
+    rows = list(rows)
+    if not rows:
+        return ""
+    standings = [row[columns.index("verdict")] for row in rows]
+    counted = ", ".join(f"{standings.count(s)} {s}" for s in dict.fromkeys(standings))
     head = "".join(f"<th scope='col'>{escape(column)}</th>" for column in columns)
-    for r in results:
-        rows = "\n".join(
-            "<tr>" + "".join(map(_claimed, columns, _claim(claim))) + "</tr>" for claim in r.claims
-        )
-        counts = Counter(str(claim.standing) for claim in r.claims)
-        counted = ", ".join(f"{n} {standing}" for standing, n in counts.items())
-        yield _folded(
-            f"{escape(titles.get(r.name, r.name))} <small>{escape(counted)}</small>",
-            f"<p>How obtained: {escape(r.how)}.</p><table class='claims'><thead><tr>{head}</tr>"
-            f"</thead><tbody>{rows}</tbody></table>",
-            opened=len(r.claims) <= LONG,
-        )
-    missing = [title for name, title in titles.items() if name not in {r.name for r in results}]
-    if missing:
-        listed = "".join(f"<li>{escape(title)}</li>" for title in missing)
-        yield f"<h3>Not run</h3><ul>{listed}</ul>"
-
-
-def _claim(claim: Claim) -> tuple[str, ...]:
-    """The cells of a claim, escaped."""
-    standing = f"{MARKS[claim.standing]} {escape(str(claim.standing))}"
-    return (
-        escape(claim.name),
-        escape(claim.where),
-        escape(_cell(claim.paper)),
-        escape(_cell(claim.ours)),
-        f"<span class='{_slug(claim.standing)}'>{standing}</span>",
-        escape(claim.note),
+    body = "\n".join(f"<tr>{''.join(map(_cell_of, columns, row))}</tr>" for row in rows)
+    return _folded(
+        f"{escape(title)} <small>{escape(counted)}</small>",
+        (f"<p>{escape(note)}</p>" if note else "")
+        + f"<table class='claims'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>",
+        opened=len(rows) <= LONG,
     )
 
 
-def _claimed(column: str, cell: str) -> str:
-    return f"<td data-column='{escape(column)}'>{cell}</td>"
+def _cell_of(column: str, cell: str) -> str:
+    shown = _standing(cell) if column == "verdict" else escape(cell)
+    return f"<td data-column='{escape(column)}'>{shown}</td>"
+
+
+# Tables, figures ---------------------------------------------------------------------------------
 
 
 def _cell(cell: Any) -> str:
@@ -207,22 +201,23 @@ def _folded(title: str, body: str, *, opened: bool) -> str:
 
 
 def _table(table: Table) -> str:
-    head = "".join(f"<th scope='col'>{escape(str(c))}</th>" for c in table.columns)
-    body = "\n".join(
-        "<tr>"
-        + "".join(
-            f"<td{' class=n' if isinstance(cell, int | float) else ''}>{escape(_cell(cell))}</td>"
-            for cell in row
-        )
-        + "</tr>"
-        for row in table.rows
-    )
     title, note = escape(table.title), f"<p>{escape(table.note)}</p>" if table.note else ""
     return _folded(
         f"{title} <small>{len(table.rows)} rows</small>",
-        _wide(title, f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>") + note,
+        _wide(title, _grid(table.columns, (map(_plain, row) for row in table.rows))) + note,
         opened=len(table.rows) <= LONG,
     )
+
+
+def _plain(cell: Any) -> str:
+    return f"<td{' class=n' if isinstance(cell, int | float) else ''}>{escape(_cell(cell))}</td>"
+
+
+def _grid(columns: Iterable[Any], rows: Iterable[Iterable[str]]) -> str:
+    """A table of cells that are HTML already."""
+    head = "".join(f"<th scope='col'>{escape(str(c))}</th>" for c in columns)
+    body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _wide(label: str, table: str) -> str:
@@ -232,9 +227,12 @@ def _wide(label: str, table: str) -> str:
 
 def _figure(figure: Figure) -> str:
     title = escape(figure.title)
-    # As an image a picture's scripts and names stay its own.
+    # As an image, a picture's scripts and names stay its own.
     source = f"data:image/svg+xml,{quote(figure.svg)}"
     return f"<figure><img alt='{title}' src='{source}'><figcaption>{title}</figcaption></figure>"
+
+
+# Explorer ----------------------------------------------------------------------------------------
 
 
 def _link(case: int, plan: str, text: str) -> str:
@@ -262,31 +260,28 @@ def _targeted(cases: Sequence[Case]) -> Iterator[str]:
 
 def _verdicts(cases: Sequence[Case]) -> str:
     names = list(dict.fromkeys(name for case in cases for name in case.runs))
-    head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in ("case", *names))
-    rows = "\n".join(
-        f"<tr><th scope='row'>{escape(case.name)}</th>"
-        + "".join(
-            f"<td>{_link(i, name, _judged(case.runs[name])) if name in case.runs else ''}</td>"
-            for name in names
-        )
-        + "</tr>"
-        for i, case in enumerate(cases)
-    )
-    return _wide(
-        "Verdicts of the checker",
-        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>",
-    )
+
+    def cells(i: int, case: Case) -> Iterator[str]:
+        yield f"<th scope='row'>{escape(case.name)}</th>"
+        for name in names:
+            run = case.runs.get(name)
+            yield f"<td>{_link(i, name, _judged(run)) if run else ''}</td>"
+
+    rows = (cells(i, case) for i, case in enumerate(cases))
+    return _wide("Verdicts of the checker", _grid(("case", *names), rows))
 
 
-def _volatile(results: Iterable[Found]) -> str:
-    rows = "".join(
-        f"<tr><th scope='row'>{escape(r.name)}</th><td>{escape(_flat(r.volatile))}</td></tr>"
-        for r in results
-    )
-    return _folded("How the results were obtained", f"<table>{rows}</table>", opened=False)
+def _provenance(results: Iterable[Document]) -> str:
+    rows = [
+        (f"<th scope='row'>{escape(doc.name)}</th>", _plain(_flat(doc.volatile.provenance)))
+        for doc in results
+    ]
+    grid = _grid(("result", "code, versions, machine, time"), rows)
+    return _folded("Where the results come from", grid, opened=False) if rows else ""
 
 
 def _flat(value: Any) -> str:
-    if isinstance(value, dict):
-        return "; ".join(f"{k} {_flat(v)}" for k, v in value.items())
-    return _cell(value)
+    fields = msgspec.to_builtins(value)
+    return "; ".join(
+        f"{k} {_flat(v) if isinstance(v, dict) else _cell(v)}" for k, v in fields.items()
+    )

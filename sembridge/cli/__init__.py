@@ -1,7 +1,8 @@
 """The command line: one module per group of commands, each with ``register(app)``.
 
 Exit codes: 0 legal or done, 1 illegal or a claim differs, 2 bad input, 3 unknown or budget
-ended, 70 a defect of this program (never read as a verdict), 130 interrupted.
+ended, 4 a live run that did not finish, 70 a defect of this program (never read as a verdict),
+130 interrupted.
 """
 
 from __future__ import annotations

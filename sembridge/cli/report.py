@@ -39,7 +39,7 @@ def report(
 
     given = [read_case(folder) for folder in case or []]
     if not results.is_dir():
-        err.print(f"no results in {results}: every claim stands as not run", markup=False)
+        err.print(f"no results in {results}: what was measured stands as not run", markup=False)
     found, figures = read_results(results), read_figures(results)
     with progress(quiet) as tick:
         explored = cases(given, tick)

@@ -366,7 +366,7 @@ class _Execution:
         dtype = self.ob.contract.value.dtype
         if step.combine:
             result = self._combined(native, step, mine)
-        elif set(step.sources) == set(members) and native.reduces(dtype) and mine.numel():
+        elif sorted(step.sources) == sorted(members) and native.reduces(dtype) and mine.numel():
             reduced = mine.clone()
             native.all_reduce(typed(reduced, dtype), step.operator)
             result = reduced

@@ -285,8 +285,6 @@ class _State:
     def _reduce(self, index: int, op: Reduce) -> Completion:
         if not op.sources or not op.targets:
             raise PlanFault("a reduction of nothing, or to nobody")
-        if len(set(op.sources)) < len(op.sources):
-            raise PlanFault("a source twice in one reduction")
         self._one_communicator(*op.sources, *op.targets)
         held = [self._whole(x, op.surface) for x in op.sources]
         projected, size = self.ob.projected, held[0].size

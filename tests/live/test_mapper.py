@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import pathlib
 
 import hypothesis.strategies as st
 import pytest
@@ -119,7 +119,7 @@ def test_frames_per_step_at_tp2(name):
 
     Of results the paper's earlier frame format counts two for each decision sent: 4, 4, 2.
     """
-    facts = json.loads((Path(__file__).parent.parent / "data" / "facts.json").read_text())
+    facts = json.loads((pathlib.Path(__file__).parent.parent / "data" / "facts.json").read_text())
     policy, owner, ours = FRAMES[name]
     deployment = Deployment(tp=2, owner=owner)
     edges = {k: e.contract() for k, e in model_edges(MINIMAX, deployment).items()}

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import msgspec
 
+from experiments import documents
+from experiments.documents import Document
+from experiments.ledger import REPORTED, Check
 from experiments.matrix import matrix
 from experiments.real_edges import contracts
-from experiments.registry import REPORTED, Table, exactly, not_validated
+from experiments.registry import Result, Settings, Table, Volatile
 from paper_figs.report.explorer import Case, Given, case_of, read_case
-from paper_figs.report.page import Figure, Found, page
+from paper_figs.report.page import Figure, page
 from sembridge.contract import Contract
 
 CASES = Path(__file__).parent.parent / "cases"
@@ -54,24 +57,32 @@ def sample_cases() -> list[Case]:
     ]
 
 
-def sample_results() -> list[Found]:
-    claims = (
-        exactly("a count", "Table 2", paper=3, ours=3),
-        exactly(HOSTILE[0], HOSTILE[1], paper=4, ours=5, note=HOSTILE[3]),
-        not_validated("a throughput", "Figure 3", paper=1.8, note="needs two hosts"),
+def sample_results(seconds: float = 1.0) -> list[Document]:
+    """One result that holds, one that differs, one on times; names as hostile as any."""
+    checks = (
+        Check(name="a count", ours=3, expected=3),
+        Check(name=HOSTILE[0], where=HOSTILE[1], ours=4, expected=5, note=HOSTILE[3]),
     )
     tables = (
         Table(title="Long", columns=("n", REPORTED), rows=tuple((i, i * i) for i in range(40))),
         Table(title=HOSTILE[4], columns=(HOSTILE[2],) * 14, rows=(tuple(HOSTILE[:1]) * 14,)),
     )
-    return [
-        Found(name="table2", how="by computation", claims=claims, tables=tables),
-        Found(name=HOSTILE[0], how=HOSTILE[1], volatile={"seconds": 2, HOSTILE[2]: HOSTILE[3]}),
-    ]
+    measured = {"table2.replica.cases": 18, "table2.partial.cases": 17}
+    timed = Volatile(
+        measured={"compile_p95_ms.a100_host": seconds},
+        tables=(Table(title="Times", columns=("s",), rows=((seconds,),)),),
+        notes={HOSTILE[2]: seconds},
+    )
+    results = (
+        Result(name="table2", how="by computation", measured=measured, tables=tables),
+        Result(name="ladder", how=HOSTILE[1], checks=checks),
+        Result(name="compile", how="by the clock", volatile=timed),
+    )
+    return [documents.document(result, Settings(), seconds) for result in results]
 
 
-def sample_page(cases: list[Case]) -> bytes:
+def sample_page(cases: list[Case], seconds: float = 1.0) -> bytes:
     picture = (
         "<svg xmlns='http://www.w3.org/2000/svg'><script>document.title='owned'</script></svg>"
     )
-    return page(sample_results(), [Figure(title=HOSTILE[1], svg=picture.encode())], cases)
+    return page(sample_results(seconds), [Figure(title=HOSTILE[1], svg=picture.encode())], cases)
