@@ -9,6 +9,7 @@ that count crashes as kills report a better score than their tests earned).
 from __future__ import annotations
 
 import ast
+import gc
 import importlib
 import importlib.machinery
 import importlib.util
@@ -320,7 +321,7 @@ def _trial(mutant: CodeMutant, root: Path, tests: Sequence[str], budget: int) ->
         os._exit(UNIMPORTABLE_CODE)
     pytest: Any = importlib.import_module("pytest")
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts="]
+    options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-o", "addopts="]
     # One file at a time: most mutants fall to the first, and collecting the rest is not free.
     codes = (int(pytest.main([*options, test])) for test in tests)
     os._exit(next((code for code in codes if code), 0))
@@ -351,6 +352,7 @@ def judge_code(
     """
     for name in PRELOADED:
         importlib.import_module(name)
+    gc.freeze()  # or every trial's collector walks, and so copies, all that was loaded here
     fates: dict[str, Fate] = {}
     running: dict[int, CodeMutant] = {}
     waiting = iter(mutants)
