@@ -194,6 +194,26 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "the sources are producers, and a list is no shorter than its set",
     ),
     (
+        r"vocabulary = projected\.vocabulary or 0",
+        r".* or (1|-1)",
+        "a projection of shards has a vocabulary, of one column at least",
+    ),
+    (
+        r"return isinstance\(placement, Shard\) and placement\.dim % rank == rank - 1",
+        r".*>=.*",
+        "a remainder is at most the divisor less one",
+    ),
+    (
+        r"if len\(served\) == 1:",
+        r"if len\(served\) (== 0|<= 1|< 1|is 1):",
+        "a shortcut: grouping one consumer by domain gives the same delivery",
+    ),
+    (
+        r"local = ob\.domain_of\[key\] == ob\.domain_of\[served\[0\]\]",
+        r".*served\[ ?-1\]\]",
+        "there is one consumer here",
+    ),
+    (
         r"self\.held\[PARAMETERS\] = dict\.fromkeys\(ob\.informed, Holding\(True.*",
         r".*Holding\(False.*",
         "nothing asks whether parameters are complete",
