@@ -178,7 +178,9 @@ class Activations(Struct, frozen=True, kw_only=True):
 class _Part:
     """Layers ``first`` to ``last`` of a saved model, with a cache of their own."""
 
-    def __init__(self, folder: Path, first: int, last: int, mesh: Mesh, *, head: bool) -> None:
+    def __init__(
+        self, folder: Path, first: int, last: int, mesh: Mesh, device: Any, *, head: bool
+    ) -> None:
         config = read_config(folder)
         layers = config.num_hidden_layers
         if not 0 <= first < last <= layers:
@@ -199,7 +201,7 @@ class _Part:
         else:
             model.model.embed_tokens = torch.nn.Identity()
         model.load_state_dict(_read(folder, first, last, config, head=head), assign=True)
-        self.model: Model = model.eval().requires_grad_(False)
+        self.model: Model = model.eval().requires_grad_(False).to(device)
         self.hidden_size: int = config.hidden_size
         self._config = part
         if mesh is not None and mesh.size() > 1:
@@ -219,8 +221,8 @@ class _Part:
 class Head(_Part):
     """Embedding and layers up to ``cut``."""
 
-    def __init__(self, folder: Path, cut: int, mesh: Mesh = None) -> None:
-        super().__init__(folder, 0, cut, mesh, head=True)
+    def __init__(self, folder: Path, cut: int, mesh: Mesh = None, *, device: Any = "cpu") -> None:
+        super().__init__(folder, 0, cut, mesh, device, head=True)
         self._seen: dict[str, Tensor] = {}
         last = self.model.model.layers[-1]
         last.post_attention_layernorm.register_forward_pre_hook(self._keep_residual)
@@ -242,9 +244,9 @@ class Head(_Part):
 class Tail(_Part):
     """Layers from ``cut`` on, the final norm, and the output head."""
 
-    def __init__(self, folder: Path, cut: int, mesh: Mesh = None) -> None:
+    def __init__(self, folder: Path, cut: int, mesh: Mesh = None, *, device: Any = "cpu") -> None:
         layers = read_config(folder).num_hidden_layers
-        super().__init__(folder, cut, layers, mesh, head=False)
+        super().__init__(folder, cut, layers, mesh, device, head=False)
 
     def step(self, seen: Activations, rows: int) -> Tensor:
         """Complete logits [rows, vocabulary] of each row's last position."""
