@@ -337,9 +337,28 @@ def switching(tp: int, vocabulary: int) -> list[Ask]:
     return asks
 
 
-def by_class(served: Sequence[Served]) -> dict[str, list[Served]]:
-    """A surface-switching run's requests by class."""
-    found: dict[str, list[Served]] = {}
+class Total(Struct, frozen=True, kw_only=True):
+    """One class of requests: result traffic, positions decided, consumers, and who sent."""
+
+    result: Framed
+    positions: int
+    matched: int
+    consumers: int
+    senders: tuple[int, ...]
+
+
+def totals(served: Sequence[Served]) -> dict[str, Total]:
+    """A surface-switching run by class."""
+    classes: dict[str, list[Served]] = {}
     for one in served:
-        found.setdefault(one.id.split("/")[0], []).append(one)
-    return found
+        classes.setdefault(one.id.split("/")[0], []).append(one)
+    return {
+        name: Total(
+            result=sum((s.sent["result"] for s in group), start=NOTHING),
+            positions=sum(len(row) for s in group for row in s.tokens),
+            matched=sum(s.matched for s in group),
+            consumers=sum(s.consumers for s in group),
+            senders=tuple(sorted({i for s in group for i in s.senders})),
+        )
+        for name, group in classes.items()
+    }
