@@ -266,7 +266,7 @@ class Connection:
             checked.digest.update(metadata)
         got, size = 0, expected.length
         while got < size:
-            piece = into if size <= CHUNK else into[got : got + CHUNK]
+            piece = into[got : got + CHUNK] if got or size > CHUNK else into
             n = self._read_some(piece, deadline)
             checked.digest.update(piece if n == piece.nbytes else piece[:n])
             got += n
