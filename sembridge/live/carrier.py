@@ -259,7 +259,7 @@ class Connection:
             checked.digest.update(metadata)
         got, size = 0, expected.length
         while got < size:
-            piece = into if size <= CHUNK else into[got : got + CHUNK]
+            piece = into[got : got + CHUNK]
             n = self._read_some(piece, deadline)
             checked.digest.update(piece if n == piece.nbytes else piece[:n])
             got += n
