@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, Full, Queue
 from threading import Condition, Thread
-from time import monotonic
-from typing import Any
+from time import monotonic, monotonic_ns, sleep
 
 from msgspec import Struct
 
@@ -183,10 +182,17 @@ class Connection:
         else:
             size = sum(b.nbytes for b in left)
             for begin, end, arrival in self._link.arrivals(outgoing.start, size):
-                wait_until(arrival)
+                self._wait_until(arrival)
                 self._write_all(_between(outgoing.buffers, begin, end), outgoing.deadline)
         if outgoing.done is not None:
             outgoing.done()
+
+    def _wait_until(self, arrival_ns: int) -> None:
+        """Wait for an arrival, unless the connection ends first."""
+        while arrival_ns - monotonic_ns() > _PATIENCE_S * 1e9:
+            sleep(_PATIENCE_S / 2)
+            self._check()
+        wait_until(arrival_ns)
 
     def _write_all(self, buffers: list[memoryview], deadline: float) -> None:
         while buffers:
@@ -246,7 +252,8 @@ class Connection:
                 self._pass_over(expected, deadline)
             raise FrameRejected("tag", f"more than {MAX_STALE} stale frames")
         except LiveError as error:
-            raise self._fail(self._placed(error, expected, tag)) from error
+            placed = error.placed(local=self.local, peer=self.peer, edge=expected.edge, tag=tag)
+            raise self._fail(placed) from error
 
     def _read_rest(self, checked: Sum, expected: Frame, into: memoryview, deadline: float) -> None:
         """Metadata and payload of a frame whose header is the expected one."""
@@ -358,18 +365,6 @@ class Connection:
 
     def _late(self, message: str) -> DeadlineExceeded:
         return DeadlineExceeded(message, local=self.local, peer=self.peer)
-
-    def _placed(self, error: LiveError, expected: Frame, tag: Tag | None) -> LiveError:
-        """The same error, saying where it happened."""
-        where: dict[str, Any] = {
-            "local": self.local,
-            "peer": self.peer,
-            "edge": expected.edge,
-            "tag": tag,
-        }
-        if isinstance(error, FrameRejected):
-            return FrameRejected(error.field, error.message.partition(": ")[2], **where)
-        return type(error)(error.message, **where)
 
 
 def _after(buffers: Sequence[memoryview], sent: int) -> list[memoryview]:
