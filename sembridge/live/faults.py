@@ -36,7 +36,7 @@ class LiveError(SemBridgeError):
         self, *, local: str = "", peer: str = "", edge: int | None = None, tag: Tag | None = None
     ) -> Self:
         """The same error, saying where it happened as far as it does not say so already."""
-        again = type(self).__new__(type(self))  # a copy would call it with one argument
+        again = self.__class__.__new__(self.__class__)  # copy() would call for all arguments
         vars(again).update(vars(self))
         LiveError.__init__(
             again,
