@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
-from itertools import groupby
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -153,8 +152,11 @@ def _standing(standing: str) -> str:
 
 
 def _claims(claims: Iterable[Line]) -> Iterator[str]:
-    """Claims of the paper, in the ledger's order, by the paper's section or figure."""
-    for where, lines in groupby(claims, lambda claim: claim.where):
+    """Claims of the paper by the section, table or figure that they stand in."""
+    by_place: dict[str, list[Line]] = {}
+    for claim in claims:
+        by_place.setdefault(claim.where, []).append(claim)
+    for where, lines in by_place.items():
         yield _lines(where, CLAIMS, claim_rows(lines))
 
 

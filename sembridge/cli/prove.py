@@ -250,6 +250,7 @@ def judges(
 ) -> None:
     """Put the same contracts and plans before every judge, and show where they disagree.
 
+    Without a source of pairs, 1,000 random ones are drawn.
     `accept-all` and `reject-all` are judges that are wrong on purpose: comparing one with the
     checker must find disagreements.
 
@@ -273,7 +274,7 @@ def judges(
     started = time.perf_counter()
     with progress(quiet or as_json) as report:
         for name, pairs in chosen.items():
-            found[name] = compare(pairs, asked, progress=_ticking(report, name))
+            found[name] = compare(pairs, asked, progress=_ticking(report, name, quiet or as_json))
     seconds = round(time.perf_counter() - started, 3)
     if as_json:
         emit({"agreement": found, "solver": solver.version(), "volatile": {"seconds": seconds}})
@@ -282,9 +283,16 @@ def judges(
     raise typer.Exit(1 if any(a.disagreements for a in found.values()) else 0)
 
 
-def _ticking(report: Any, name: str) -> Callable[[int], None] | None:
-    """Progress of one source of pairs, whose number is not known."""
-    return None if report is None else lambda n: report(n, None, name)
+def _ticking(report: Any, name: str, silent: bool) -> Callable[[int], None] | None:
+    """Progress of one source of pairs, whose number is not known; without a terminal, a line."""
+
+    def said(n: int) -> None:
+        if n == 1:
+            err.print(f"pairs from {name}", markup=False)
+
+    if report is None:
+        return None if silent else said
+    return lambda n: report(n, None, name)
 
 
 def _print(found: dict[str, Agreement], quiet: bool) -> None:

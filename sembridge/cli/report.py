@@ -13,7 +13,8 @@ from sembridge.cli.console import Quiet, err, progress
 
 def report(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="File that the page is written to.")
+        Path,
+        typer.Option("--output", "-o", dir_okay=False, help="File that the page is written to."),
     ] = Path("report.html"),
     results: Annotated[Path, typer.Option(help="Folder with results to show.")] = Path("results"),
     case: Annotated[

@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sembridge.errors import SemBridgeError
+from sembridge.live.faults import LiveError
 
 
 class LifecycleError(SemBridgeError):
@@ -445,8 +446,7 @@ class Lifecycle:
             raise Ended(self.state.error)
 
 
-class Ended(SemBridgeError):
+class Ended(LiveError):
     """The run is over before its work was: a peer died, closed, or kept silent."""
 
     code = "ended"
-    exit_code = 70

@@ -24,12 +24,22 @@ from tests.strategies import plans, valid_contracts
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the extra `live` has it")
 
-HERE = [name for name, b in BACKENDS.items() if b.absent() is None]
+ABSENT = {name: reason for name, b in BACKENDS.items() if (reason := b.absent()) is not None}
+EVERY = [
+    pytest.param(
+        name,
+        marks=[
+            getattr(pytest.mark, b.stack),
+            pytest.mark.skipif(name in ABSENT, reason=f"{name}: {ABSENT.get(name)}"),
+        ],
+    )
+    for name, b in BACKENDS.items()
+]
 
 
 def test_gloo_is_here_and_the_others_say_why_not():
-    assert {"gloo", "gloo-staged"} <= set(HERE)
-    for name in BACKENDS.keys() - HERE:
+    assert not {"gloo", "gloo-staged"} & ABSENT.keys()
+    for name in ABSENT:
         with pytest.raises(BadInput, match=f"backend {name} cannot run here: "):
             backend(name)
     with pytest.raises(BadInput, match="no backend 'mpi'; there are gloo"):
@@ -65,7 +75,7 @@ CONTRACTS = {
 }
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("what", CONTRACTS)
 def test_conformance(name: str, what: str):
     ob = resolve_valid(CONTRACTS[what])
@@ -73,7 +83,7 @@ def test_conformance(name: str, what: str):
         assert run(ob, lower(ob.contract, policy), name), policy.name
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", EVERY)
 def test_wire_accounting_is_what_was_sent(name: str):
     ob = resolve_valid(contract(4, surface=Tokens(), shape=(2, 101)))
     for policy in POLICIES.values():
