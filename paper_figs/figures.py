@@ -128,13 +128,13 @@ def write_figures(folder: Path, names: Iterable[str] = ()) -> None:
             io.write(folder / "figures" / f"{name}.{suffix}", data)
 
 
-def pictures(draw: Draw, results: Results) -> dict[str, bytes]:
-    """A figure in every format, by suffix."""
+def pictures(draw: Draw, results: Results, suffixes: Iterable[str] = FORMATS) -> dict[str, bytes]:
+    """A figure in some formats, all by default, by suffix."""
     found: dict[str, bytes] = {}
     with style():
         drawn = draw(results)
-        for suffix, options in FORMATS.items():
-            buffer = byte_io.BytesIO()
+        for suffix in suffixes:
+            options, buffer = FORMATS[suffix], byte_io.BytesIO()
             drawn.savefig(buffer, format=suffix, **options)
             found[suffix] = buffer.getvalue()
     return found
