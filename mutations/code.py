@@ -9,6 +9,7 @@ that count crashes as kills report a better score than their tests earned).
 from __future__ import annotations
 
 import ast
+import gc
 import importlib
 import importlib.machinery
 import importlib.util
@@ -193,6 +194,26 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "the sources are producers, and a list is no shorter than its set",
     ),
     (
+        r"vocabulary = projected\.vocabulary or 0",
+        r".* or (1|-1)",
+        "a projection of shards has a vocabulary, of one column at least",
+    ),
+    (
+        r"return isinstance\(placement, Shard\) and placement\.dim % rank == rank - 1",
+        r".*>=.*",
+        "a remainder is at most the divisor less one",
+    ),
+    (
+        r"if len\(served\) == 1:",
+        r"if len\(served\) (== 0|<= 1|< 1|is 1):",
+        "a shortcut: grouping one consumer by domain gives the same delivery",
+    ),
+    (
+        r"local = ob\.domain_of\[key\] == ob\.domain_of\[served\[0\]\]",
+        r".*served\[ ?-1\]\]",
+        "there is one consumer here",
+    ),
+    (
         r"self\.held\[PARAMETERS\] = dict\.fromkeys\(ob\.informed, Holding\(True.*",
         r".*Holding\(False.*",
         "nothing asks whether parameters are complete",
@@ -320,7 +341,7 @@ def _trial(mutant: CodeMutant, root: Path, tests: Sequence[str], budget: int) ->
         os._exit(UNIMPORTABLE_CODE)
     pytest: Any = importlib.import_module("pytest")
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts="]
+    options = ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-o", "addopts="]
     # One file at a time: most mutants fall to the first, and collecting the rest is not free.
     codes = (int(pytest.main([*options, test])) for test in tests)
     os._exit(next((code for code in codes if code), 0))
@@ -351,6 +372,7 @@ def judge_code(
     """
     for name in PRELOADED:
         importlib.import_module(name)
+    gc.freeze()  # or every trial's collector walks, and so copies, all that was loaded here
     fates: dict[str, Fate] = {}
     running: dict[int, CodeMutant] = {}
     waiting = iter(mutants)

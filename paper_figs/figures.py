@@ -397,9 +397,12 @@ def figure4(results: Results) -> Any:
 
 @figure("kill-matrix")
 def kill_matrix(results: Results) -> Any:
-    """Which rule refuses the mutants of operators that are about a given rule."""
+    """Which rule refuses the mutants of operators that are about a given rule.
+
+    Mutants that mean the same as before, or that are no input, are left out.
+    """
     rows = results.rows("mutations")
-    drawn, (panel,) = _axes(3.3, (0.95, 0.95, 2.0, 2.2))
+    drawn, (panel,) = _axes(3.5, (1.15, 1.05, 1.8, 2.2))
     if not rows:
         _not_run(panel)
         panel.set_yticks([])
@@ -408,12 +411,14 @@ def kill_matrix(results: Results) -> Any:
     about: dict[str, dict[str, int]] = {}
     size: dict[str, int] = {}
     for row in rows:
-        rule = (row["expects"].split() or ["nothing: equivalent"])[0]
-        size[rule] = size.get(rule, 0) + row["mutants"]
+        rule = (row["expects"].split() or ["nothing"])[0]
+        changed = row["mutants"] - row["equivalent"] - row["stillborn"]
+        size[rule] = size.get(rule, 0) + changed
         found = about.setdefault(rule, dict.fromkeys(columns, 0))
         for column in columns:
             found[column] += row["refused_by"][column]
     order = [c for c in columns if c in about] + [r for r in about if r not in columns]
+    order = [rule for rule in order if size[rule]]
     shares = [[about[r][c] / size[r] for c in columns] for r in order]
     image = panel.imshow(shares, cmap="Greys", vmin=0, vmax=1, aspect="auto")
     panel.set_xticks(range(len(columns)), columns, rotation=90, fontsize=5.5)
@@ -424,8 +429,8 @@ def kill_matrix(results: Results) -> Any:
             x = columns.index(rule)
             panel.add_patch(_box(x, y))
     panel.set_xlabel("refused by the rule")
-    panel.set_title("mutation is about the rule (mutants)", x=-0.45)
-    bar = drawn.colorbar(image, ax=None, cax=drawn.add_axes((0.91, 0.29, 0.025, 0.67)))
+    panel.set_title("mutation is about the rule (mutants)", x=-0.6)
+    bar = drawn.colorbar(image, ax=None, cax=drawn.add_axes((0.91, 0.3, 0.025, 0.6)))
     bar.ax.set_title("share", fontsize=5.5)
     bar.ax.tick_params(labelsize=5.5)
     return drawn

@@ -107,7 +107,7 @@ def carried_surface(ob: Obligations, policy: Policy) -> str:
     if ob.completes != VALUE:
         return ob.completes
     payload = ob.sizes[projected.output]
-    if projected.choices and ob.informs:
+    if ob.informs:
         payload += ob.sizes[PARAMETERS]
     return projected.output if policy.project_at_producer and payload <= ob.value_bytes else VALUE
 
@@ -162,7 +162,7 @@ def project_at_producers(ob: Obligations, carried: str, deliveries: list[Deliver
         return []
     name, sources = ob.projected.name, dict.fromkeys(d.src for d in deliveries)
     ops: list[AnyOp] = [Project(projection=name, at=src) for src in sources]
-    if ob.projected.choices and ob.informs:
+    if ob.informs:
         return inform(ob, list(sources)) + ops
     return ops
 

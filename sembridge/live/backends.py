@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from sembridge.errors import BadInput
 from sembridge.layout import DTYPES
+from sembridge.live.faults import DeadlineExceeded, PeerClosed
 from sembridge.live.staging import pageable
 
 Tensor = Any
@@ -180,24 +181,25 @@ class Communicator:
 
     Every call takes part of all members, in the same order everywhere; shapes and dtypes agree
     because all derive them from one schedule.
+
+    A failed collective ends the communicator, as it ends the run.
     """
 
     def __init__(self, backend: Backend, group: Any, members: Sequence[str], local: str) -> None:
         self.backend, self.group = backend, group
-        self.members = tuple(members)
-        self.index = self.members.index(local)
+        self.members, self.local = tuple(members), local
 
     def broadcast(self, data: Tensor, src: str) -> None:
         """Overwrite ``data`` (bytes) with the source's, in place."""
         options = torch().distributed.BroadcastOptions()
         options.rootRank = self.members.index(src)
         options.rootTensor = 0
-        self.group.broadcast([data], options).wait()
+        self._wait(lambda: self.group.broadcast([data], options))
 
     def all_gather(self, data: Tensor) -> list[Tensor]:
         """Every member's ``data`` (bytes, one size), in the order of the members."""
         out = [torch().empty_like(data) for _ in self.members]
-        self.group.allgather([out], [data]).wait()
+        self._wait(lambda: self.group.allgather([out], [data]))
         return out
 
     def reduces(self, dtype: str) -> bool:
@@ -214,7 +216,21 @@ class Communicator:
             "minimum": dist.ReduceOp.MIN,
             "maximum": dist.ReduceOp.MAX,
         }[operator]
-        self.group.allreduce([data], options).wait()
+        self._wait(lambda: self.group.allreduce([data], options))
+
+    def _wait(self, post: Callable[[], Any]) -> None:
+        """Post a collective and wait for it.
+
+        Raises:
+            PeerClosed, DeadlineExceeded: what the library says of a dead or a late member.
+        """
+        try:
+            post().wait()
+        except RuntimeError as error:
+            said = str(error).partition("\n")[0].partition(". ")[0]
+            late = "timed out" in said.lower() or "timeout" in said.lower()
+            kind = DeadlineExceeded if late else PeerClosed
+            raise kind(f"native collective: {said}", local=self.local) from error
 
 
 assert all(b.reduces <= DTYPES.keys() for b in BACKENDS.values())

@@ -15,19 +15,19 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, Full, Queue
 from threading import Condition, Thread
-from time import monotonic
-from typing import Any
+from time import monotonic, monotonic_ns, sleep
 
 from msgspec import Struct
 
 from sembridge.live.faults import DeadlineExceeded, FrameRejected, LiveError, PeerClosed
 from sembridge.live.frame import (
     Frame,
-    Header,
+    Sum,
     decode,
     encode,
     is_stale,
     mismatch,
+    recognise,
     with_metadata,
 )
 from sembridge.live.link import Link, wait_until
@@ -42,6 +42,9 @@ CHUNK = 512 * 1024
 
 MAX_STALE = 64
 """Stale frames that one receive passes over."""
+
+MAX_STALE_BYTES = 2**20
+"""Payload of a stale frame that is passed over although it is larger than the expected one's."""
 
 _PATIENCE_S = 0.05
 """How long a system call blocks before deadlines are looked at."""
@@ -82,7 +85,8 @@ class Connection:
         # A TLS socket cannot be written by one thread while another reads it.
         self._tls = isinstance(sock, ssl.SSLSocket)
         self._sequence_out = self._sequence_in = 0
-        self._head = memoryview(bytearray(HEADER_BYTES))
+        self._bytes = bytearray(HEADER_BYTES)
+        self._head = memoryview(self._bytes)
         self._metadata = memoryview(bytearray(SLICE_METADATA_BYTES))
         self._scratch: memoryview | None = None
         self._queue: Queue[_Outgoing | None] = Queue(QUEUE_DEPTH)
@@ -124,33 +128,30 @@ class Connection:
                 FrameRejected("length", f"{payload.nbytes} bytes to send, not {frame.length}")
             )
         self._check()
-        head = memoryview(encode(frame, self._sequence_out, payload))
+        head = encode(frame, self._sequence_out, payload)
+        size = len(head) + frame.length
         self._sequence_out += 1
-        buffers = [head, payload] if frame.length else [head]
-        size = head.nbytes + frame.length
         self.traffic.frames_sent += 1
         self.traffic.bytes_sent += size
-        start = 0 if self._link is None else self._link.reserve(size)
-        if self._tls:
-            self._write(_Outgoing(buffers, deadline, start, done))
-            return
-        if self._link is None and not self._pending:
-            buffers = self._send_at_once(buffers)
-            if not buffers:
-                if done is not None:
-                    done()
-                return
-        self._enqueue(_Outgoing(buffers, deadline, start, done))
+        sent = start = 0
+        if self._link is not None:
+            start = self._link.reserve(size)
+        elif not (self._pending or self._tls):
+            sent = self._send_at_once(head, payload)
+        if sent < size:
+            outgoing = _Outgoing(_after((memoryview(head), payload), sent), deadline, start, done)
+            (self._write if self._tls else self._enqueue)(outgoing)
+        elif done is not None:
+            done()
 
-    def _send_at_once(self, buffers: list[memoryview]) -> list[memoryview]:
-        """What the socket did not take without waiting."""
+    def _send_at_once(self, head: bytes, payload: memoryview) -> int:
+        """How many bytes the socket takes without waiting."""
         try:
-            sent = self._sock.sendmsg(buffers, (), socket.MSG_DONTWAIT)
+            return self._sock.sendmsg((head, payload), (), socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return buffers
+            return 0
         except OSError as error:
             raise self._fail(self._gone(error)) from error
-        return _after(buffers, sent)
 
     def _enqueue(self, outgoing: _Outgoing) -> None:
         if self._sender is None:
@@ -181,10 +182,17 @@ class Connection:
         else:
             size = sum(b.nbytes for b in left)
             for begin, end, arrival in self._link.arrivals(outgoing.start, size):
-                wait_until(arrival)
+                self._wait_until(arrival)
                 self._write_all(_between(outgoing.buffers, begin, end), outgoing.deadline)
         if outgoing.done is not None:
             outgoing.done()
+
+    def _wait_until(self, arrival_ns: int) -> None:
+        """Wait for an arrival, unless the connection ends first."""
+        while arrival_ns - monotonic_ns() > _PATIENCE_S * 1e9:
+            sleep(_PATIENCE_S / 2)
+            self._check()
+        wait_until(arrival_ns)
 
     def _write_all(self, buffers: list[memoryview], deadline: float) -> None:
         while buffers:
@@ -231,58 +239,73 @@ class Connection:
             PeerClosed: the peer is gone.
         """
         assert into.nbytes == expected.length
-        self._check()
+        if self._error is not None:
+            raise self._error
         try:
             for _ in range(MAX_STALE):
-                header, frame = self._read_header(deadline)
-                if (wrong := mismatch(frame, expected)) is None:
-                    self._read_payload(header, into, deadline)
+                self._read(self._head, deadline)
+                checked = recognise(self._bytes, expected, self._sequence_in)
+                if checked is not None:
+                    self._sequence_in += 1
+                    self._read_rest(checked, expected, into, deadline)
                     return
-                if not is_stale(frame, expected) or frame.length > max(expected.length, 2**20):
-                    raise FrameRejected(*wrong)
-                self._drain(header, frame.length, deadline)
-                self.traffic.stale += 1
+                self._pass_over(expected, deadline)
             raise FrameRejected("tag", f"more than {MAX_STALE} stale frames")
         except LiveError as error:
-            raise self._fail(self._placed(error, expected, tag)) from error
+            placed = error.placed(local=self.local, peer=self.peer, edge=expected.edge, tag=tag)
+            raise self._fail(placed) from error
 
-    def _read_header(self, deadline: float) -> tuple[Header, Frame]:
-        self._read(self._head, deadline)
+    def _read_rest(self, checked: Sum, expected: Frame, into: memoryview, deadline: float) -> None:
+        """Metadata and payload of a frame whose header is the expected one."""
+        if expected.metadata:
+            metadata = self._read_metadata(deadline)
+            if metadata != expected.metadata:
+                raise FrameRejected(
+                    "metadata", f"{metadata.hex()}, expected {expected.metadata.hex()}"
+                )
+            checked.digest.update(metadata)
+        got, size = 0, expected.length
+        while got < size:
+            piece = into if size <= CHUNK else into[got : got + CHUNK]
+            n = self._read_some(piece, deadline)
+            checked.digest.update(piece if n == piece.nbytes else piece[:n])
+            got += n
+        self._verify(checked, expected)
+
+    def _pass_over(self, expected: Frame, deadline: float) -> None:
+        """Read to the end of a frame that is not the expected one, and that has to be stale."""
         header = decode(self._head)
-        metadata = b""
-        if header.metadata_length:
-            self._read(self._metadata, deadline)
-            metadata = bytes(self._metadata)
+        metadata = self._read_metadata(deadline) if header.metadata_length else b""
         if header.sequence != self._sequence_in & 0xFFFFFFFF:
             raise FrameRejected("sequence", f"{header.sequence}, expected {self._sequence_in}")
         self._sequence_in += 1
-        return header, with_metadata(header, metadata)
-
-    def _read_payload(self, header: Header, into: memoryview, deadline: float) -> None:
-        got, size, digest = 0, into.nbytes, header.digest
-        while got < size:
-            n = self._read_some(into[got : got + CHUNK], deadline)
-            digest.update(into[got : got + n])
-            got += n
-        self._verify(header)
-
-    def _drain(self, header: Header, length: int, deadline: float) -> None:
+        frame = with_metadata(header, metadata)
+        wrong = mismatch(frame, expected)
+        assert wrong is not None
+        if not is_stale(frame, expected) or frame.length > max(expected.length, MAX_STALE_BYTES):
+            raise FrameRejected(*wrong)
         if self._scratch is None:
             self._scratch = memoryview(bytearray(64 * 1024))
-        while length:
-            n = self._read_some(self._scratch[:length], deadline)
-            header.digest.update(self._scratch[:n])
-            length -= n
-        self._verify(header)
+        left = frame.length
+        while left:
+            n = self._read_some(self._scratch[:left], deadline)
+            header.sum.digest.update(self._scratch[:n])
+            left -= n
+        self._verify(header.sum, frame)
+        self.traffic.stale += 1
 
-    def _verify(self, header: Header) -> None:
-        if header.digest.intdigest() & 0xFFFFFFFF != header.checksum:
+    def _read_metadata(self, deadline: float) -> bytes:
+        self._read(self._metadata, deadline)
+        return bytes(self._metadata)
+
+    def _verify(self, checked: Sum, frame: Frame) -> None:
+        if not checked.holds():
             raise FrameRejected("checksum", "the frame was damaged on its way")
         self.traffic.frames_received += 1
-        self.traffic.bytes_received += HEADER_BYTES + header.metadata_length + header.frame.length
+        self.traffic.bytes_received += HEADER_BYTES + len(frame.metadata) + frame.length
 
     def _read(self, into: memoryview, deadline: float) -> None:
-        got = 0
+        got = self._read_some(into, deadline)
         while got < into.nbytes:
             got += self._read_some(into[got:], deadline)
 
@@ -342,18 +365,6 @@ class Connection:
 
     def _late(self, message: str) -> DeadlineExceeded:
         return DeadlineExceeded(message, local=self.local, peer=self.peer)
-
-    def _placed(self, error: LiveError, expected: Frame, tag: Tag | None) -> LiveError:
-        """The same error, saying where it happened."""
-        where: dict[str, Any] = {
-            "local": self.local,
-            "peer": self.peer,
-            "edge": expected.edge,
-            "tag": tag,
-        }
-        if isinstance(error, FrameRejected):
-            return FrameRejected(error.field, error.message.partition(": ")[2], **where)
-        return type(error)(error.message, **where)
 
 
 def _after(buffers: Sequence[memoryview], sent: int) -> list[memoryview]:

@@ -19,7 +19,7 @@ from sembridge.errors import BadInput
 from sembridge.kernels import KERNELS, Array, numpy_dtype, pack, record_dtype, result_dtype, unpack
 from sembridge.live.backends import Backend, Communicator, Tensor, torch, torch_dtype
 from sembridge.live.carrier import NOTHING, Connection
-from sembridge.live.faults import FrameRejected, PeerClosed
+from sembridge.live.faults import FrameRejected, LiveError, PeerClosed
 from sembridge.live.frame import control, describe
 from sembridge.live.schedule import (
     Completion,
@@ -162,10 +162,8 @@ class Rank:
         try:
             for step in plan_schedule.steps:
                 work.carry_out(step)
-        except RuntimeError as error:  # what native collectives raise for a dead or late peer
-            raise PeerClosed(
-                f"native collective: {str(error).splitlines()[0]}", local=self.name, edge=edge
-            ) from error
+        except LiveError as error:
+            raise error.placed(local=self.name, edge=edge, tag=work.tag) from error
         for connection in work.used:
             connection.flush(work.deadline)
         if plan_schedule.fault is not None:
@@ -215,6 +213,15 @@ class Rank:
         if name not in self.peers:
             raise PeerClosed(f"no connection to {name}", local=self.name)
         return self.peers[name]
+
+    def flush(self) -> None:
+        """Wait until all that was told has been handed to the sockets.
+
+        Raises:
+            LiveError: a peer is gone, or does not read.
+        """
+        for connection in self.peers.values():
+            connection.flush(monotonic() + self.deadline_s)
 
     def close(self) -> None:
         """Close every connection; native communicators end with the process or the object."""

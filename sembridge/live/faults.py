@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from copy import copy
+from typing import ClassVar, Self
 
 from sembridge.errors import SemBridgeError
 from sembridge.plan import Tag
@@ -31,6 +32,21 @@ class LiveError(SemBridgeError):
             where.append(f"{tag.request}/{tag.token}/{tag.microbatch}/{tag.epoch}")
         prefix = ", ".join(part for part in where if part)
         super().__init__(f"{prefix}: {message}" if prefix else message)
+
+    def placed(
+        self, *, local: str = "", peer: str = "", edge: int | None = None, tag: Tag | None = None
+    ) -> Self:
+        """The same error, saying where it happened as far as it does not say so already."""
+        again = copy(self)
+        LiveError.__init__(
+            again,
+            self.message,
+            local=self.local or local,
+            peer=self.peer or peer,
+            edge=edge if self.edge is None else self.edge,
+            tag=self.tag or tag,
+        )
+        return again
 
 
 class PeerClosed(LiveError):

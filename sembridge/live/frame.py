@@ -46,6 +46,10 @@ assert (HEADER.size, METADATA.size) == (HEADER_BYTES, SLICE_METADATA_BYTES)
 _CHECKSUM_AT = 8
 """Where the checksum stands in a header; it is summed as if it were zero."""
 
+_AFTER_SEQUENCE = 16
+_SPLIT = Layout(f"<{_CHECKSUM_AT}sII{HEADER_BYTES - _AFTER_SEQUENCE}s")
+_LOW = 0xFFFFFFFF
+
 DTYPE_CODES: Final = {name: i + 1 for i, name in enumerate(DTYPES)} | {"bytes": 0}
 """``bytes`` is a projection's packed records."""
 
@@ -148,8 +152,9 @@ def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
     return axes + (0,) * (AXES - len(axes))
 
 
-def encode(frame: Frame, sequence: int, payload: memoryview) -> bytes:
-    """Header and metadata of a frame; ``payload`` is only summed."""
+@lru_cache(maxsize=1024)
+def _constant(frame: Frame) -> tuple[bytes, bytes]:
+    """A frame's header before and after checksum and sequence, which alone vary."""
     head = HEADER.pack(
         MAGIC,
         VERSION,
@@ -158,18 +163,43 @@ def encode(frame: Frame, sequence: int, payload: memoryview) -> bytes:
         len(frame.metadata),
         frame.edge,
         0,
-        sequence & 0xFFFFFFFF,
+        0,
         frame.request,
         frame.token,
         frame.microbatch,
         frame.epoch,
         frame.length,
     )
-    digest = xxhash.xxh3_64(head)
+    return head[:_CHECKSUM_AT], head[_AFTER_SEQUENCE:]
+
+
+def encode(frame: Frame, sequence: int, payload: memoryview) -> bytes:
+    """Header and metadata of a frame; ``payload`` is only summed."""
+    before, after = _constant(frame)
+    sequence &= _LOW
+    digest = xxhash.xxh3_64(_SPLIT.pack(before, 0, sequence, after))
     digest.update(frame.metadata)
     digest.update(payload)
-    checksum = (digest.intdigest() & 0xFFFFFFFF).to_bytes(4, "little")
-    return head[:_CHECKSUM_AT] + checksum + head[_CHECKSUM_AT + 4 :] + frame.metadata
+    return _SPLIT.pack(before, digest.intdigest() & _LOW, sequence, after) + frame.metadata
+
+
+class Sum(Struct, frozen=True, gc=False):
+    """The checksum that a header states, and the digest of what has arrived of its frame."""
+
+    stated: int
+    digest: xxhash.xxh3_64
+
+    def holds(self) -> bool:
+        """Whether the frame, now complete, is as it was sent."""
+        return self.digest.intdigest() & _LOW == self.stated
+
+
+def recognise(head: bytearray, expected: Frame, sequence: int) -> Sum | None:
+    """The sum of a header that is, to the byte, the expected one; None where it is another."""
+    before, checksum, number, after = _SPLIT.unpack(head)
+    if number != sequence & _LOW or (before, after) != _constant(expected):
+        return None
+    return Sum(checksum, xxhash.xxh3_64(_SPLIT.pack(before, 0, number, after)))
 
 
 class Header(Struct, frozen=True, kw_only=True, gc=False):
@@ -177,9 +207,8 @@ class Header(Struct, frozen=True, kw_only=True, gc=False):
 
     frame: Frame
     metadata_length: int
-    checksum: int
     sequence: int
-    digest: xxhash.xxh3_64
+    sum: Sum
 
 
 def decode(head: bytes | bytearray | memoryview) -> Header:
@@ -216,9 +245,8 @@ def decode(head: bytes | bytearray | memoryview) -> Header:
     return Header(
         frame=frame,
         metadata_length=metadata_length,
-        checksum=checksum,
         sequence=sequence,
-        digest=digest,
+        sum=Sum(checksum, digest),
     )
 
 
@@ -248,5 +276,5 @@ def mismatch(got: Frame, expected: Frame) -> tuple[str, str] | None:
 
 def with_metadata(header: Header, metadata: bytes) -> Frame:
     """The received frame, complete with its metadata, which joins the checksum."""
-    header.digest.update(metadata)
+    header.sum.digest.update(metadata)
     return replace(header.frame, metadata=metadata) if metadata else header.frame

@@ -123,7 +123,9 @@ def run_rank(orders: Orders, lane: Lane, task: Any) -> int:
     try:
         rank = connect(orders, lane, partial(report, "event"))
         try:
-            report("result", task(rank, orders.arguments))
+            result = task(rank, orders.arguments)
+            rank.flush()
+            report("result", result)
         finally:
             rank.close()
     except SemBridgeError as error:

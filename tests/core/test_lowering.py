@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from random import Random
+
+import msgspec
 import pytest
 
 from sembridge.check import check
+from sembridge.contract import (
+    NO_EVIDENCE,
+    NO_GRAPH,
+    NO_RUNTIME,
+    BoundaryEdge,
+    Lane,
+    Producer,
+)
 from sembridge.footprint import Footprint
 from sembridge.layout import Shard
-from sembridge.lowering import LADDER, POLICIES, REFERENCE, SEMANTIC, lower
+from sembridge.lowering import LADDER, POLICIES, REFERENCE, SEMANTIC, Policy, compile_edge, lower
 from sembridge.plan import AllGather, Broadcast, Part, Project, Reduce, Send
-from sembridge.surfaces import Logprobs, Tokens
-from tests.core.build import contract
+from sembridge.surfaces import Choice, ChosenTokens, Complete, Logprobs, Tokens
+from sembridge.verdict import Verdict
+from tests.core.build import contract, plan
 
 ALL4 = (("p0", "p1", "p2", "p3"),)
 LOGITS = (4, 1000)
@@ -166,3 +179,105 @@ def test_the_ladder_switches_one_capability_on_at_a_time():
 def test_stable_order_counts():
     edge = contract(12, placement=Shard(dim=0))
     assert [op.src for op in lower(edge).ops] == [f"p{i}" for i in range(12)]
+
+
+APART = Policy(name="apart", materialize="never")
+
+
+def drawn(random):
+    """Lanes of few rows and columns: serving them apart and assembling cost about the same."""
+    tails = "".join(random.choices("ghtuv", k=random.randint(2, 6)))
+    rows, wide = random.randint(1, 3), random.randint(1, 24)
+    choices = (Choice(banned=(0,)[: wide - 1]),) * rows
+    given = random.choice(("consumers", "everywhere"))
+    surfaces = (Complete(), Tokens(), Logprobs(), ChosenTokens(choices=choices, given=given))
+    edge = contract(
+        3,
+        tails=tails,
+        sources="".join(random.choices("012", k=len(tails))),
+        shape=(rows, wide),
+        dtype=random.choice(("float32", "bfloat16")),
+        surface=random.choice(surfaces),
+    )
+    producers = tuple(Producer(id=f"p{i}", domain=random.choice("gh")) for i in range(3))
+    domains = edge.domains | {"g": edge.domains["h"]}
+    return msgspec.structs.replace(edge, producers=producers, domains=domains)
+
+
+def assembled(edge, here):
+    """The plan that assembles the lanes of one domain, and relays from there to the others."""
+    home = {p.id: p.domain for p in edge.producers}
+    remote = {c.id: home[c.source] != c.domain for c in edge.consumers}
+    away = {c.domain for c in edge.consumers if remote[c.id]}
+    apart = lower(edge, APART)
+    moved = {op.surface for op in apart.ops if isinstance(op, Send | Broadcast)}
+    carried = "tokens" if "tokens" in moved else "value"
+    projection = next((op.projection for op in apart.ops if isinstance(op, Project)), None)
+
+    def project(consumers):
+        return [Project(projection=projection, at=c) for c in consumers] if projection else []
+
+    lanes = [c for c in edge.consumers if c.domain == here and remote[c.id]]
+    first, others = lanes[0].id, [c for c in edge.consumers if c not in lanes]
+    local = tuple(c for c in others if c.domain not in away)
+    ops = []
+    if local:
+        ops += lower(msgspec.structs.replace(edge, consumers=local), APART).ops
+    ops += [
+        Send(src=c.source, dst=c.id, part=Part(index=i, of=len(lanes))) for i, c in enumerate(lanes)
+    ]
+    ops.append(AllGather(members=tuple(c.id for c in lanes)))
+    ops += project(c.id for c in lanes)
+    for domain in sorted(away, key=lambda d: d != here):
+        reached = [c.id for c in others if c.domain == domain]
+        root = first
+        if domain != here:
+            root = reached.pop(0)
+            ops.append(Send(src=first, dst=root, surface=carried))
+        if reached:
+            ops.append(Broadcast(src=root, dsts=tuple(reached), surface=carried))
+    if carried == "value":
+        ops += project(c.id for c in others if c.domain in away)
+    return plan(*ops)
+
+
+def test_lanes_are_assembled_exactly_where_that_moves_less():
+    random, assembles = Random(5), Counter()
+    for _ in range(600):
+        edge = drawn(random)
+        home = {p.id: p.domain for p in edge.producers}
+        remote = [c for c in edge.consumers if c.domain != home[c.source]]
+        domains = {c.domain for c in remote}
+        mixed = [d for d in domains if len({c.source for c in remote if c.domain == d}) > 1]
+        plans = [lower(edge, APART), *(assembled(edge, domain) for domain in mixed)]
+        reports = [check(edge, p) for p in plans]
+        assert {r.verdict for r in reports} == {Verdict.LEGAL}
+        made = lower(edge)
+        assert check(edge, made).footprint == min(r.footprint for r in reports)
+        assembles[bool(mixed), AllGather in map(type, made.ops)] += 1
+    assert min(assembles[True, True], assembles[True, False]) > 50
+
+
+def test_the_first_lane_serves_the_others_of_its_domain():
+    edge = contract(3, tails="ttt")
+    producers = (*edge.producers[:2], Producer(id="p2", domain="t"))
+    edge = msgspec.structs.replace(edge, producers=producers)
+    assert list(lower(edge).ops) == [*slices("c0", "c1"), Broadcast(src="c0", dsts=("c2",))]
+
+
+def test_an_edge_is_compiled_by_names_and_the_policy_by_name_alone():
+    given = contract()
+    edge = BoundaryEdge(
+        name="edge",
+        value=given.value,
+        domains=given.domains,
+        producers=given.producers,
+        consumers=tuple(Lane(id=c.id, domain=c.domain, source=c.source) for c in given.consumers),
+        placement=given.placement,
+    )
+    facts = {"graph": NO_GRAPH, "runtime": NO_RUNTIME, "evidence": NO_EVIDENCE}
+    assert list(compile_edge(edge=edge, **facts).plan.ops) == slices("c0", "c1")
+    copies = compile_edge(edge, *facts.values(), policy=LADDER[0])
+    assert list(copies.plan.ops) == [Send(src="p0", dst="c0"), Send(src="p1", dst="c1")]
+    with pytest.raises(TypeError):
+        compile_edge(edge, *facts.values(), LADDER[0])

@@ -9,8 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.ledger import Claim, Class, Estimate, Standing, compare, ledger, read_claims
+from experiments.ledger import (
+    Claim,
+    Class,
+    Estimate,
+    Standing,
+    compare,
+    ledger,
+    paper,
+    read_claims,
+)
 from experiments.registry import load
+from experiments.wire_totals import CELLS
 from sembridge.errors import BadInput
 
 GROUP = """
@@ -168,3 +178,27 @@ def test_a_claim_takes_from_its_group_what_it_does_not_say():
         ("a.b",),
     )
     assert only.command == "sembridge reproduce table2"
+
+
+def framed(rows, steps, lanes, columns, bytes_each):
+    """Figure 3's two totals by the frame sizes alone, without any plan."""
+    frames = lanes * steps
+    return rows * columns * bytes_each + 130 * frames, 48 * frames + 4 * lanes * rows
+
+
+@pytest.mark.parametrize(
+    ("cell", "steps", "lanes", "columns", "fits"),
+    [("dense_tp4", 130, 4, 151936, {514}), ("moe_tp2", 332, 2, 248320, {2571, 2572})],
+)
+def test_which_rows_meet_both_totals_of_a_cell(cell, steps, lanes, columns, fits):
+    at = f"figure3.result_traffic_bytes.{cell}"
+    wanted = [f"{paper(f'{at}.R0'):.3e}", f"{paper(f'{at}.P0'):.2e}"]
+    found = {
+        (rows, size)
+        for rows in range(100, 4000)
+        for size in (2, 4)
+        for full, projected in [framed(rows, steps, lanes, columns, size)]
+        if [f"{full:.3e}", f"{projected:.2e}"] == wanted
+    }
+    assert found == {(rows, 2) for rows in fits}
+    assert CELLS[cell][3] in fits

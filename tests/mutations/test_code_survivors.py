@@ -25,7 +25,15 @@ from sembridge.obligations import resolve, validate
 from sembridge.plan import AllGather, Broadcast, Part, Project, Reduce, Send, Tag
 from sembridge.rules import RULES, Rule
 from sembridge.state import Holding, disjoint_cover, overlaps
-from sembridge.surfaces import Logprobs, Tokens
+from sembridge.surfaces import (
+    MAX_COLUMNS,
+    Choice,
+    ChosenTokens,
+    Logprobs,
+    ShardedTokens,
+    Tokens,
+    TopLogprobs,
+)
 from tests.core.build import TAG, contract, plan
 
 TRUTH = (False, True)
@@ -493,3 +501,59 @@ def test_a_domain_abroad_is_served_by_the_first_source_at_work():
         Broadcast(src="p0", dsts=("c1",)),
         Send(src="p1", dst="c2"),
     )
+
+
+def test_as_many_columns_as_sums_stay_exact_over():
+    def over(columns):
+        return contract(shape=(1, columns), surface=TopLogprobs(k=1))
+
+    assert _rejected(over(MAX_COLUMNS)) == []
+    says = f"top_logprobs over more than {MAX_COLUMNS} columns"
+    assert _rejected(over(MAX_COLUMNS + 1)) == [("contract.projection", says)]
+
+
+@pytest.mark.parametrize(("shape", "rows"), [((2, 6), 2), ((2, 3, 6), 6), ((300, 6), 300)])
+def test_a_choice_for_each_row_and_no_more(shape, rows):
+    for given in (rows - 1, rows, rows + 1):
+        edge = contract(shape=shape, surface=ChosenTokens(choices=(Choice(),) * given))
+        says = f"{given} choices for {rows} rows"
+        assert _rejected(edge) == ([("contract.projection", says)] if given != rows else [])
+
+
+def test_shards_of_the_last_of_three_axes_make_up_the_vocabulary():
+    def shards(vocabulary):
+        surface = ShardedTokens(vocabulary=vocabulary)
+        return contract(placement=Shard(dim=2), shape=(2, 3, 6), surface=surface)
+
+    assert _rejected(shards(12)) == []
+    says = "a vocabulary of 13 in 2 shards of 6"
+    assert _rejected(shards(13)) == [("contract.projection", says)]
+
+
+@pytest.mark.parametrize("rank", [1, 2, 300])
+def test_the_last_axis_is_found_at_every_rank(rank):
+    surface = ShardedTokens(vocabulary=12)
+    shape = (*[1] * (rank - 1), 6)
+    assert _rejected(contract(placement=Shard(dim=rank - 1), shape=shape, surface=surface)) == []
+    assert _rejected(contract(placement=Shard(dim=-1), shape=shape, surface=surface)) == []
+
+
+def test_shards_of_nobody_span_no_domains():
+    edge = contract(placement=Shard(dim=1), surface=ShardedTokens(vocabulary=12))
+    nobody = msgspec.structs.replace(edge, producers=(), consumers=())
+    assert _rejected(nobody) == [
+        ("contract.demand", "no consumer is demanded"),
+        ("contract.projection", "a vocabulary of 12 in 0 shards of 6"),
+    ]
+
+
+def test_parameters_that_have_to_cross_first_can_make_assembling_cheaper():
+    """Two tokens for each domain are 32 bytes and their parameters 80; the value is 96."""
+
+    def gathers(given):
+        surface = ChosenTokens(choices=(Choice(), Choice()), given=given)
+        edge = contract(tails="ttuu", sources="0101", shape=(2, 12), surface=surface)
+        return [op for op in lower(edge).ops if isinstance(op, AllGather)]
+
+    assert gathers("consumers") == [AllGather(members=("c0", "c1"))]
+    assert gathers("everywhere") == []
