@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -140,11 +142,19 @@ def test_requests_that_the_engines_do_not_serve(saved):
             plan(facts, SITE, replace(greedy, **change))
 
 
-def test_a_model_that_cannot_be_loaded_fails_the_run_by_name(saved, tmp_path):
+def test_a_domain_killed_amid_a_request_ends_the_run(saved):
     _, folder, facts = saved
-    (tmp_path / parts.CONFIG).write_bytes((folder / parts.CONFIG).read_bytes())
-    (tmp_path / parts.WEIGHTS).write_bytes(b"\xff" * 32)
-    ask = Ask(id="r", body={"temperature": 0}, prompts=((1, 2),), steps=1)
+    ask = Ask(id="r", body={"temperature": 0}, prompts=((1, 2),), steps=10_000)
+    hosts: dict[str, int] = {}
+    events: list[dict[str, Any]] = []
+
+    def kill_after_three(rank: str, event: dict[str, Any]) -> None:
+        events.append(event)
+        if len(events) == 3:
+            os.killpg(hosts["tail"], signal.SIGKILL)
+
     with pytest.raises(RunFailed) as caught:
-        run(tmp_path, SITE, [plan(facts, SITE, ask)])
+        run(folder, SITE, [plan(facts, SITE, ask)], on_event=kill_after_three,
+            on_start=hosts.update)  # fmt: skip
+    assert 3 <= len(events) < 100
     assert caught.value.errors
