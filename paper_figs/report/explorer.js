@@ -154,6 +154,7 @@
         ? el("ul", {}, wrong.map((v) => el("li", {}, el("strong", {}, v.rule), `${v.endpoint ? ` at ${v.endpoint}` : ""}: ${v.message}`)))
         : null,
     );
+    $("holdings").hidden = !buttons.length;
     drawHoldings(contract, holdingsAt(run, shown.step), changed);
     drawPicture(contract, run, shown.step);
   };
@@ -226,7 +227,7 @@
     return fill(
       $("counterexample"),
       el("h3", {}, "Counterexample"),
-      el("p", {}, `What fails in the SMT model: ${shows.rule}. ${KINDS[shows.kind](shows)}`),
+      el("p", {}, (shows.kind === "rejected" ? "" : `What fails in the SMT model: ${shows.rule}. `) + KINDS[shows.kind](shows)),
       tables.flatMap(([title, body]) => [
         el("p", { class: "hint" }, title + (found.elements > 64 ? ` (the first of ${found.elements} elements)` : "")),
         el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": title }, el("table", {}, el("tbody", {}, body))),

@@ -22,36 +22,27 @@ from msgspec import Struct
 from experiments import documents
 from experiments.documents import Document
 from experiments.ledger import Line, Standing, count, ledger, line
-from experiments.matrix import PLANNERS
-from experiments.real_edges import contracts
 from experiments.registry import Table, load
 from mutations.operators import PAPER_EIGHT
+from paper_figs.figures import FIGURES
 from paper_figs.report.explorer import Case, Run
 from paper_figs.tables import CHECKS, CLAIMS, check_rows, claim_rows
 from sembridge import io
-from sembridge.draw import draw_svg
 from sembridge.verdict import Verdict
-
-MAX_FIGURE = 2**20
-"""Most bytes of a figure that the page takes in."""
 
 LONG = 16
 """A table with more rows than this is folded."""
 
 MARKS = {Standing.HOLDS: "✓", Standing.DIFFERS: "✗", Standing.UNDECIDED: "?"}
 
-PICTURED = (("minimax-m2.7.result", "layout-only"), ("minimax-m2.7.result", "semantic"))
-"""Edges and planners whose plans are drawn beside the results' figures."""
-
 Rows = Iterable[Sequence[str]]
 
 
 class Figure(Struct, frozen=True, kw_only=True):
-    """An SVG picture and what it shows; ``timed`` where it is of measured times."""
+    """An SVG picture and what it shows."""
 
     title: str
     svg: bytes
-    timed: bool = False
 
 
 def read_results(folder: Path) -> list[Document]:
@@ -64,19 +55,14 @@ def read_results(folder: Path) -> list[Document]:
 
 
 def read_figures(folder: Path) -> list[Figure]:
-    """Plans of a real edge, drawn here, and every SVG picture of a results folder."""
-    edges = contracts()
-    drawn = [
-        Figure(title=f"{edge}: the {planner} plan", svg=draw_svg(edges[edge], plan))
-        for edge, planner in PICTURED
-        for plan in [PLANNERS[planner](edges[edge])]
-    ]
-    for path in sorted(folder.rglob("*.svg")):
-        name, svg = path.relative_to(folder), io.read_bytes(path)
-        if len(svg) <= MAX_FIGURE:
-            timed = bool({"volatile", "benchmarks"}.intersection(name.parts))
-            drawn.append(Figure(title=str(name.with_suffix("")), svg=svg, timed=timed))
-    return drawn
+    """The figures that ``sembridge render`` drew into a results folder, in their order."""
+    found: list[Figure] = []
+    for name, draw in FIGURES.items():
+        path = folder / "figures" / f"{name}.svg"
+        if path.exists():
+            title = ". ".join(filter(None, (name, draw.__doc__)))
+            found.append(Figure(title=title, svg=io.read_bytes(path)))
+    return found
 
 
 def page(results: Sequence[Document], figures: Sequence[Figure], cases: Sequence[Case]) -> bytes:
@@ -105,8 +91,7 @@ def page(results: Sequence[Document], figures: Sequence[Figure], cases: Sequence
             checks="\n".join(_checks(results)) or _none("results"),
             tables="\n".join(_table(t) for doc in results for t in doc.tables) or _none("results"),
             timed_tables="\n".join(_table(t) for doc in results for t in doc.volatile.tables),
-            figures="\n".join(_figure(f) for f in figures if not f.timed),
-            timed_figures="\n".join(_figure(f) for f in figures if f.timed),
+            figures="\n".join(map(_figure, figures)) or _none("figures"),
             targeted="\n".join(_targeted(cases)),
             verdicts=_verdicts(cases),
             data=_data(cases),
