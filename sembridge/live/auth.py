@@ -72,7 +72,8 @@ def new_key() -> bytes:
     return secrets.token_bytes(KEY_BYTES)
 
 
-def _hello(name: str) -> bytes:
+def hello(name: str) -> bytes:
+    """What both ends say first: the protocol, the rank's name, and a fresh nonce."""
     encoded = name.encode()
     if not 0 < len(encoded) <= NAME_BYTES or b"\0" in encoded:
         raise BadInput(f"a rank's name has 1 to {NAME_BYTES} bytes: {name!r}")
@@ -89,7 +90,8 @@ def _name(hello: bytes) -> str:
         raise PeerRefused("a name that is no text") from None
 
 
-def _mac(key: bytes, role: bytes, ours: bytes, theirs: bytes) -> bytes:
+def proof(key: bytes, role: bytes, ours: bytes, theirs: bytes) -> bytes:
+    """What one end sends to show that it has the key: a MAC of its role and both hellos."""
     return hmac.digest(key, role + ours + theirs, "sha256")
 
 
@@ -112,14 +114,14 @@ def _receive(sock: socket.socket, size: int, deadline: float) -> bytes:
 
 
 def _prove(sock: socket.socket, role: bytes, ours: bytes, theirs: bytes, key: bytes) -> None:
-    sock.sendall(_mac(key, role, ours, theirs))
+    sock.sendall(proof(key, role, ours, theirs))
 
 
 def _verify(
     sock: socket.socket, role: bytes, theirs: bytes, ours: bytes, key: bytes, deadline: float
 ) -> None:
-    proof = _receive(sock, MAC_BYTES, deadline)
-    if not hmac.compare_digest(proof, _mac(key, role, theirs, ours)):
+    given = _receive(sock, MAC_BYTES, deadline)
+    if not hmac.compare_digest(given, proof(key, role, theirs, ours)):
         raise PeerRefused("the proof is not of this run's key")
 
 
@@ -165,7 +167,7 @@ def _exchange(
     server: bool,
     expected: Collection[str],
 ) -> str:
-    ours = _hello(name)
+    ours = hello(name)
     sock.sendall(ours)
     theirs = _receive(sock, HELLO_BYTES, deadline)
     peer = _name(theirs)
