@@ -684,6 +684,14 @@ def tally(mutant: FrameMutant) -> Tally:
     )
 
 
-def tallies(names: Sequence[str] = ()) -> list[Tally]:
+def tallies(
+    names: Sequence[str] = (), *, progress: Callable[[int, int], None] | None = None
+) -> list[Tally]:
     """The tallies of some entries, all by default."""
-    return [tally(MUTANTS[name]) for name in names or MUTANTS]
+    found: list[Tally] = []
+    chosen = names or list(MUTANTS)
+    for name in chosen:
+        found.append(tally(MUTANTS[name]))
+        if progress is not None:
+            progress(len(found), len(chosen))
+    return found
