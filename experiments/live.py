@@ -7,9 +7,12 @@ percentages are not. Without an engine every one of them shows as not run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from typing import Any
 
-from experiments.engine import NO_ENGINE, engine
+from experiments import exchange
+from experiments.engine import LIVE, NO_ENGINE, engine, live_installed
+from experiments.exchange import HEAD, Orders, launch_orders, step_edges
 from experiments.ledger import Estimate
 from experiments.pairs import (
     C0,
@@ -20,6 +23,7 @@ from experiments.pairs import (
     R0,
     S0,
     S1,
+    Ask,
     Comparison,
     Engine,
     Row,
@@ -32,7 +36,7 @@ from experiments.pairs import (
     versus,
 )
 from experiments.registry import Result, Settings, Table, Volatile, experiment
-from experiments.statistics import PAIRS, Effect
+from experiments.statistics import PAIRS, Effect, p95
 
 DENSE: dict[str, Any] = {"model": "qwen3", "output_tokens": 32}
 MOE: dict[str, Any] = {"model": "qwen3-moe", "tp": 2}
@@ -207,7 +211,7 @@ def _register(name: str) -> None:
     def run(settings: Settings) -> Result:  # pyright: ignore[reportUnusedFunction]
         found = engine()
         if found is None:
-            return not_run(name)
+            return not_run(name, NO_ENGINE)
         return compared(name, comparisons, settings, claims, found)
 
 
@@ -215,17 +219,102 @@ for _name in CAMPAIGNS:
     _register(_name)
 
 
-def not_run(name: str) -> Result:
-    """A result that says so."""
-    return Result(name=name, how="not run", not_run=NO_ENGINE)
+def not_run(name: str, why: str) -> Result:
+    """A result that says so, and why."""
+    return Result(name=name, how="not run", not_run=why)
 
+
+# Without the model -------------------------------------------------------------------------------
+
+ROUND_TRIPS = ((4, 1), (1_048_576, 16))
+"""A small frame and its answer; sixteen mebibytes."""
+
+
+@experiment(
+    "link", "The link that the live experiments use: rate and round trip (§6.1)", quick=False
+)
+def link(settings: Settings) -> Result:
+    """Time a small frame's echo and a large transfer, over the link and the carrier."""
+    if not live_installed():
+        return not_run("link", LIVE)
+    from sembridge.live.carrier import QUEUE_DEPTH
+    from sembridge.live.staging import CACHE_BYTES
+
+    ask = Ask(model="qwen3", tp=1, arm=P0)
+    ranks = launch_orders(Orders(arms=(tuple(step_edges(ask)),), steps=1, bursts=ROUND_TRIPS), ask)
+    small, large = ranks[f"{HEAD}/0"]["bursts"]
+    bits = 8 * ROUND_TRIPS[1][0] * ROUND_TRIPS[1][1]
+    rate, rtt = bits / median(large), 1e3 * p95(small)
+    return Result(
+        name="link",
+        how="messages between two ranks over the carrier and the emulated link",
+        measured={
+            "pinned_cache_mib": CACHE_BYTES // 2**20,
+            "sender_queue_depth": QUEUE_DEPTH,
+        },
+        volatile=Volatile(
+            measured={"link.rate_bit_s": rate, "link.p95_tcp_echo_rtt_ms": rtt},
+            records=tuple({"what": "echo", "seconds": s} for s in small),
+            notes={"link": link_of([PROJECTION[0]]), "median_rtt_ms": 1e3 * median(small)},
+        ),
+    )
+
+
+@experiment("figure4", "Host traffic against replica multiplicity (figure 4)", quick=False)
+def figure4(settings: Settings) -> Result:
+    """Count what the carrier sends under mapped copies and under a representative, TP1, 2, 4."""
+    if not live_installed():
+        return not_run("figure4", LIVE)
+    records: list[dict[str, Any]] = []
+    measured: Measured = {}
+    for n, tp in enumerate((1, 2, 4)):
+        if settings.progress:
+            settings.progress(n, 3, "figure4")
+        total: dict[str, float] = {}
+        for plan, arm in (("mapped copies", C1), ("representative", C0)):
+            ran = exchange.run(Ask(model="qwen3", tp=tp, arm=arm, output_tokens=TOKENS))
+            total[plan] = ran.forward.framed_bytes + ran.result.framed_bytes
+            records.append(
+                {
+                    "tp": tp,
+                    "plan": plan,
+                    "output_tokens": TOKENS,
+                    "frames": ran.forward.frames + ran.result.frames,
+                    "framed_bytes": total[plan],
+                    "bytes_per_token": total[plan] / TOKENS,
+                }
+            )
+        saved = 100 * (1 - total["representative"] / total["mapped copies"])
+        measured[f"figure4.tp{tp}"] = round(saved, 2)
+    return Result(
+        name="figure4",
+        how="decode steps of Qwen3-14B's widths exchanged between two gloo domains, forward and "
+        "back, without the model's computation; framed bytes as the carrier counts them",
+        measured=measured,
+        tables=(
+            Table(
+                title="Counted by the carrier, for an output token",
+                columns=("lanes", "plan", "frames", "framed bytes"),
+                rows=tuple(
+                    (
+                        r["tp"],
+                        r["plan"],
+                        r["frames"] // TOKENS,
+                        r["framed_bytes"] // TOKENS,
+                    )
+                    for r in records
+                ),
+            ),
+        ),
+        records=tuple(records),
+    )
+
+
+TOKENS = 8
 
 for _name, _title in {
-    "link": "The link that the live experiments use: rate and round trip (§6.1)",
     "table3": "The MLP slice across two domains against float32 (Table 3)",
     "switching": "Three kinds of request through one pair of engines (§6.3)",
     "figure2": "Component timers of full logits and projection, instrumented (figure 2)",
-    "figure4": "Host traffic against replica multiplicity (figure 4)",
-    "selector": "Equation 7's choice against the better plan as measured (§8.2)",
 }.items():
-    experiment(_name, _title, quick=False)(lambda settings, name=_name: not_run(name))
+    experiment(_name, _title, quick=False)(lambda settings, name=_name: not_run(name, NO_ENGINE))

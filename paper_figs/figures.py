@@ -128,13 +128,13 @@ def write_figures(folder: Path, names: Iterable[str] = ()) -> None:
             io.write(folder / "figures" / f"{name}.{suffix}", data)
 
 
-def pictures(draw: Draw, results: Results) -> dict[str, bytes]:
-    """A figure in every format, by suffix."""
+def pictures(draw: Draw, results: Results, suffixes: Iterable[str] = FORMATS) -> dict[str, bytes]:
+    """A figure in some formats, all by default, by suffix."""
     found: dict[str, bytes] = {}
     with style():
         drawn = draw(results)
-        for suffix, options in FORMATS.items():
-            buffer = byte_io.BytesIO()
+        for suffix in suffixes:
+            options, buffer = FORMATS[suffix], byte_io.BytesIO()
             drawn.savefig(buffer, format=suffix, **options)
             found[suffix] = buffer.getvalue()
     return found
@@ -374,7 +374,7 @@ def figure4(results: Results) -> Any:
     savings.set_ylim(0, 112)
     savings.legend(loc="upper left", borderpad=0, labelspacing=0.2, fontsize=5, handlelength=1.2)
     traffic.set_title("(b) ours, kB per token")
-    bars = results.notes("figure4").get("kb_per_token", {})
+    bars = {(r["tp"], r["plan"]): r["bytes_per_token"] / 1e3 for r in results.rows("figure4")}
     if not bars:
         _not_run(traffic)
         traffic.set_yticks([])
@@ -384,7 +384,7 @@ def figure4(results: Results) -> Any:
     ):
         for i, k in enumerate(ranks):
             traffic.bar(
-                i + (j - 0.5) * 0.36, bars[f"tp{k}"][plan], width=0.34, color=colour, hatch=hatch,
+                i + (j - 0.5) * 0.36, bars[k, plan], width=0.34, color=colour, hatch=hatch,
                 edgecolor="black", linewidth=0.5, label=plan if not i else None,
             )  # fmt: skip
     traffic.set_xticks(range(3), [f"TP{k}" for k in ranks])

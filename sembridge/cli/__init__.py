@@ -35,6 +35,10 @@ MODULES: dict[str, str] = {
     "render": "reproduce",
     "matrix": "reproduce",
     "report": "report",
+    "doctor": "doctor",
+    "live": "live",
+    "live-surfaces": "live",
+    "live-mlp": "live",
 }
 """Where a command is found without importing every module: a command starts with what it needs.
 

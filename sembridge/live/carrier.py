@@ -22,7 +22,7 @@ from msgspec import Struct
 from sembridge.live.faults import DeadlineExceeded, FrameRejected, LiveError, PeerClosed
 from sembridge.live.frame import (
     Frame,
-    Sum,
+    Header,
     decode,
     encode,
     is_stale,
@@ -244,10 +244,10 @@ class Connection:
         try:
             for _ in range(MAX_STALE):
                 self._read(self._head, deadline)
-                checked = recognise(self._bytes, expected, self._sequence_in)
-                if checked is not None:
+                header = recognise(self._bytes, expected, self._sequence_in)
+                if header is not None:
                     self._sequence_in += 1
-                    self._read_rest(checked, expected, into, deadline)
+                    self._read_rest(header, into, deadline)
                     return
                 self._pass_over(expected, deadline)
             raise FrameRejected("tag", f"more than {MAX_STALE} stale frames")
@@ -255,22 +255,19 @@ class Connection:
             placed = error.placed(local=self.local, peer=self.peer, edge=expected.edge, tag=tag)
             raise self._fail(placed) from error
 
-    def _read_rest(self, checked: Sum, expected: Frame, into: memoryview, deadline: float) -> None:
+    def _read_rest(self, header: Header, into: memoryview, deadline: float) -> None:
         """Metadata and payload of a frame whose header is the expected one."""
-        if expected.metadata:
-            metadata = self._read_metadata(deadline)
-            if metadata != expected.metadata:
-                raise FrameRejected(
-                    "metadata", f"{metadata.hex()}, expected {expected.metadata.hex()}"
-                )
-            checked.digest.update(metadata)
-        got, size = 0, expected.length
+        if header.metadata_length:
+            frame = with_metadata(header, self._read_metadata(deadline))
+            if (wrong := mismatch(frame, header.frame)) is not None:
+                raise FrameRejected(*wrong)
+        got, size = 0, into.nbytes
         while got < size:
-            piece = into if size <= CHUNK else into[got : got + CHUNK]
+            piece = into[got : got + CHUNK]
             n = self._read_some(piece, deadline)
-            checked.digest.update(piece if n == piece.nbytes else piece[:n])
+            header.digest.update(piece if n == piece.nbytes else piece[:n])
             got += n
-        self._verify(checked, expected)
+        self._verify(header)
 
     def _pass_over(self, expected: Frame, deadline: float) -> None:
         """Read to the end of a frame that is not the expected one, and that has to be stale."""
@@ -289,20 +286,20 @@ class Connection:
         left = frame.length
         while left:
             n = self._read_some(self._scratch[:left], deadline)
-            header.sum.digest.update(self._scratch[:n])
+            header.digest.update(self._scratch[:n])
             left -= n
-        self._verify(header.sum, frame)
+        self._verify(header)
         self.traffic.stale += 1
 
     def _read_metadata(self, deadline: float) -> bytes:
         self._read(self._metadata, deadline)
         return bytes(self._metadata)
 
-    def _verify(self, checked: Sum, frame: Frame) -> None:
-        if not checked.holds():
+    def _verify(self, header: Header) -> None:
+        if not header.intact():
             raise FrameRejected("checksum", "the frame was damaged on its way")
         self.traffic.frames_received += 1
-        self.traffic.bytes_received += HEADER_BYTES + len(frame.metadata) + frame.length
+        self.traffic.bytes_received += HEADER_BYTES + header.metadata_length + header.frame.length
 
     def _read(self, into: memoryview, deadline: float) -> None:
         got = self._read_some(into, deadline)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import shutil
-import subprocess
 from collections.abc import Callable
 from importlib import metadata, util
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from sembridge.errors import BadInput
+from sembridge.live import netns
 from sembridge.live.backends import BACKENDS, torch
 
 State = Literal["present", "absent", "broken"]
@@ -119,20 +118,14 @@ def _torch_npu() -> Finding:
 
 
 def _namespaces() -> Finding:
-    """Whether this user may make a network namespace, and shape a link in it."""
-    name = "shaped link"
-    absent = [tool for tool in ("ip", "tc", "unshare") if shutil.which(tool) is None]
-    if absent:
-        return Finding(name=name, state="absent", detail=f"no {', '.join(absent)}")
+    """Whether this user may make network namespaces, and shape a link between them."""
     try:
-        tried = subprocess.run(
-            ["unshare", "--net", "true"], capture_output=True, timeout=10, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding(name=name, state="broken", detail=_line(error))
-    if tried.returncode:
-        return Finding(name=name, state="absent", detail="this user may make no network namespace")
-    return Finding(name=name, state="present", detail="network namespaces, shaped by tc")
+        reason = netns.absent()
+    except Exception as error:
+        return Finding(name="shaped link", state="broken", detail=_line(error))
+    if reason is not None:
+        return Finding(name="shaped link", state="absent", detail=reason)
+    return Finding(name="shaped link", state="present", detail="network namespaces, shaped by tc")
 
 
 def _smollm2() -> Finding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import ClassVar, Self
 
 from sembridge.errors import SemBridgeError
@@ -37,7 +36,8 @@ class LiveError(SemBridgeError):
         self, *, local: str = "", peer: str = "", edge: int | None = None, tag: Tag | None = None
     ) -> Self:
         """The same error, saying where it happened as far as it does not say so already."""
-        again = copy(self)
+        again = self.__class__.__new__(self.__class__)  # copy() would call for all arguments
+        vars(again).update(vars(self))
         LiveError.__init__(
             again,
             self.message,

@@ -183,32 +183,32 @@ def encode(frame: Frame, sequence: int, payload: memoryview) -> bytes:
     return _SPLIT.pack(before, digest.intdigest() & _LOW, sequence, after) + frame.metadata
 
 
-class Sum(Struct, frozen=True, gc=False):
-    """The checksum that a header states, and the digest of what has arrived of its frame."""
-
-    stated: int
-    digest: xxhash.xxh3_64
-
-    def holds(self) -> bool:
-        """Whether the frame, now complete, is as it was sent."""
-        return self.digest.intdigest() & _LOW == self.stated
-
-
-def recognise(head: bytearray, expected: Frame, sequence: int) -> Sum | None:
-    """The sum of a header that is, to the byte, the expected one; None where it is another."""
-    before, checksum, number, after = _SPLIT.unpack(head)
-    if number != sequence & _LOW or (before, after) != _constant(expected):
-        return None
-    return Sum(checksum, xxhash.xxh3_64(_SPLIT.pack(before, 0, number, after)))
-
-
 class Header(Struct, frozen=True, kw_only=True, gc=False):
     """A header as received: well formed, and no more than that."""
 
     frame: Frame
     metadata_length: int
+    checksum: int
     sequence: int
-    sum: Sum
+    digest: xxhash.xxh3_64
+
+    def intact(self) -> bool:
+        """Whether what the digest has seen is the frame as it was sent."""
+        return self.digest.intdigest() & _LOW == self.checksum
+
+
+def recognise(head: bytearray, expected: Frame, sequence: int) -> Header | None:
+    """A header that is, to the byte, the expected one; None where it is another."""
+    before, checksum, number, after = _SPLIT.unpack(head)
+    if number != sequence & _LOW or (before, after) != _constant(expected):
+        return None
+    return Header(
+        frame=expected,
+        metadata_length=len(expected.metadata),
+        checksum=checksum,
+        sequence=number,
+        digest=xxhash.xxh3_64(_SPLIT.pack(before, 0, number, after)),
+    )
 
 
 def decode(head: bytes | bytearray | memoryview) -> Header:
@@ -245,8 +245,9 @@ def decode(head: bytes | bytearray | memoryview) -> Header:
     return Header(
         frame=frame,
         metadata_length=metadata_length,
+        checksum=checksum,
         sequence=sequence,
-        sum=Sum(checksum, digest),
+        digest=digest,
     )
 
 
@@ -276,5 +277,5 @@ def mismatch(got: Frame, expected: Frame) -> tuple[str, str] | None:
 
 def with_metadata(header: Header, metadata: bytes) -> Frame:
     """The received frame, complete with its metadata, which joins the checksum."""
-    header.sum.digest.update(metadata)
+    header.digest.update(metadata)
     return replace(header.frame, metadata=metadata) if metadata else header.frame

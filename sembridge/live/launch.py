@@ -267,7 +267,8 @@ class _Run:
             case {"rank": name, "status": status}:
                 if status < 0:
                     self.errors[name] = ("killed", f"ended by {signal.Signals(-status).name}")
-                elif name not in self.results:
+                elif status and name not in self.results:
+                    # With status 0 its result may still be in its own pipe.
                     self.errors.setdefault(name, ("defect", f"ended with status {status}"))
             case _:
                 self.errors.setdefault(rank, ("defect", "says what the launcher cannot read"))

@@ -65,6 +65,14 @@ class Door:
         return connect_peer(self.address, name, peer, credentials, deadline=soon(20))
 
 
+def hung_up(sock: socket.socket) -> bool:
+    sock.settimeout(10)
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
 def test_both_ends_know_each_other():
     with Door("a", "b") as door:
         socks = {name: door.knock(name) for name in ("b", "a")}
@@ -120,7 +128,7 @@ def test_strangers_learn_nothing_that_depends_on_the_key():
         theirs = stranger.recv(HELLO_BYTES, socket.MSG_WAITALL)
         assert theirs[:4] == auth.MAGIC
         stranger.sendall(bytes(MAC_BYTES))
-        assert stranger.recv(1) == b""  # no proof for who has given none
+        assert hung_up(stranger)  # no proof for who has given none
         stranger.close()
         door.knock().close()
         door.proven.result()
@@ -140,8 +148,7 @@ def test_a_recorded_handshake_cannot_be_replayed():
                 second.sendall(ours)
                 second.recv(HELLO_BYTES, socket.MSG_WAITALL)
                 second.sendall(mac)
-                second.settimeout(10)
-                assert second.recv(1) == b""
+                assert hung_up(second)
         door.knock("b").close()
         door.proven.result()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from pathlib import Path
 from time import monotonic
 
@@ -252,3 +253,29 @@ def test_unix_sockets_do_too():
     right.receive(frame(), memoryview(bytearray(64)), deadline=soon())
     left.close()
     right.close()
+
+
+@pytest.mark.parametrize("size", [2, 1000, 70_000, 300_000])
+@pytest.mark.parametrize("pieces", [2, 3])
+def test_a_payload_that_arrives_in_pieces_is_put_together(size: int, pieces: int):
+    """TCP keeps no boundaries: each piece belongs behind the one before, whatever the size."""
+    raw, received = tcp_pair()
+    end, payload = Connection(received, local="b", peer="a"), random_bytes(size)
+    stream = encode(control(size, epoch=0), 0, payload) + bytes(payload)
+    into = bytearray(size)
+
+    def trickle() -> None:
+        step = -(-len(stream) // pieces)
+        for start in range(0, len(stream), step):
+            raw.sendall(stream[start : start + step])
+            time.sleep(0.02)
+
+    sending = threading.Thread(target=trickle)
+    sending.start()
+    try:
+        end.receive(control(size, epoch=0), memoryview(into), deadline=soon())
+    finally:
+        sending.join()
+        end.close()
+        raw.close()
+    assert into == payload
