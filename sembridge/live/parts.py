@@ -28,6 +28,7 @@ from sembridge.live.backends import torch as _torch
 from sembridge.live.doctor import smollm2_weights
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # weights come from packages, never from a hub
+os.environ.setdefault("TQDM_DISABLE", "1")  # read when tqdm is imported, and not again
 
 
 def _import(name: str) -> Any:
@@ -104,14 +105,10 @@ def _quiet() -> Generator[None]:
     logging.disable_progress_bar()
     level = logging.get_verbosity()
     logging.set_verbosity_error()
-    before = os.environ.get("TQDM_DISABLE")
-    os.environ["TQDM_DISABLE"] = "1"
     try:
         yield
     finally:
         logging.set_verbosity(level)
-        if before is None:
-            del os.environ["TQDM_DISABLE"]
 
 
 def load(name: str, **changes: Any) -> Model:
