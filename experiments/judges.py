@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, product
 from pathlib import Path
 
+from experiments.ledger import Check
 from experiments.matrix import PLANNERS, matrix
 from experiments.real_edges import contracts
-from experiments.registry import Claim, Result, Settings, Table, exactly, experiment
+from experiments.registry import Result, Settings, Table, experiment
 from oracle.judges import JUDGES, SANE, Agreement, compare
 from oracle.samples import draw_pairs
 from oracle.shrink import Pair
@@ -109,26 +110,26 @@ def judges(settings: Settings) -> Result:
     named = SOURCES if settings.full else QUICK
     sources: dict[str, Iterator[Pair]] = {name: SOURCES[name]() for name in named}
     sources[f"random {count}"] = draw_pairs(settings.seed, count)
-    claims: list[Claim] = []
+    checks: list[Check] = []
     rows: list[tuple[object, ...]] = []
     for done, (name, pairs) in enumerate(sources.items()):
         if settings.progress:
             settings.progress(done, len(sources), name)
         found = compare(pairs)
         rows += opinion_rows(name, found)
-        claims.append(
-            exactly(
-                f"{name}: disagreements in {found.pairs} pairs",
-                "§3.6",
+        checks.append(
+            Check(
+                name=f"{name}: disagreements in {found.pairs} pairs",
+                where="§3.6",
                 ours=found.disagreements,
                 expected=0,
             )
         )
     for name, caught in sanity(list(matrix_pairs())).items():
-        claims.append(
-            exactly(
-                f"{name} is caught on the matrix",
-                "§6.1",
+        checks.append(
+            Check(
+                name=f"{name} is caught on the matrix",
+                where="§6.1",
                 ours=caught > 0,
                 expected=True,
                 note=f"{caught} disagreements with the checker",
@@ -137,7 +138,7 @@ def judges(settings: Settings) -> Result:
     return Result(
         name="judges",
         how="the same contracts and plans, legal and broken, before judges that share the IR only",
-        claims=tuple(claims),
+        checks=tuple(checks),
         tables=(
             Table(
                 title="Opinions",

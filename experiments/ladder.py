@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from experiments.ledger import Check
 from experiments.matrix import OBLIGATIONS, matrix
 from experiments.real_edges import contracts
-from experiments.registry import Result, Settings, Table, exactly, experiment
+from experiments.registry import Result, Settings, Table, experiment
 from sembridge.check import check
 from sembridge.contract import Contract
 from sembridge.footprint import Footprint
@@ -48,10 +49,10 @@ def ladder(settings: Settings) -> Result:
     return Result(
         name="ladder",
         how="plans lowered with the capabilities of each rung, all accepted by the checker",
-        claims=(
-            exactly(
-                "edges on which no rung costs more than the one below",
-                "§4.2",
+        checks=(
+            Check(
+                name="edges on which no rung costs more than the one below",
+                where="§4.2",
                 ours=sum(_falls(c) for c in everything),
                 expected=len(everything),
             ),

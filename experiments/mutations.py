@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
 import msgspec
 
+from experiments.ledger import Check, paper
 from experiments.matrix import OBLIGATIONS, matrix
-from experiments.paper import PAPER
 from experiments.real_edges import contracts
-from experiments.registry import Claim, Result, Settings, Table, exactly, experiment
+from experiments.registry import Result, Settings, Table, experiment
 from mutations.campaign import (
     KILLS,
     Class,
@@ -31,6 +31,7 @@ from mutations.report import (
     checkers_noticed,
     necessary_rules,
     records_of,
+    rule_matrix,
     summarize,
 )
 from mutations.subjects import Subject, family, reduced, subjects_of
@@ -102,41 +103,31 @@ def targeted(settings: Settings) -> Result:
     eight_records, proposals = eight(), byte_only_proposals()
     rejected = Counter(_obligation(r) for r in proposals if r.rules)
     killed = Counter(_obligation(r) for r in proposals if r.outcome in KILLS)
-    paper = PAPER["table2"]
-    claims = [
-        exactly(
-            "targeted mutations rejected",
-            WHERE,
-            paper=PAPER["targeted_mutations_rejected"],
-            ours=sum(bool(r.rules) for r in eight_records.values()),
-        ),
-        exactly(
-            "targeted mutations rejected for the rule each is about, and wrong by other judges",
-            WHERE,
+    checks = [
+        Check(
+            name="targeted mutations rejected for their own rule, and wrong by other judges",
+            where=WHERE,
             expected=len(PAPER_EIGHT),
             ours=sum(r.outcome is Class.KILLED for r in eight_records.values()),
         ),
         *(
-            exactly(
-                f"byte-only proposals rejected, {obligation}",
-                WHERE,
-                paper=paper[obligation][-1],
+            Check(
+                name=f"byte-only proposals rejected, {obligation}, as in Table 2",
+                where=WHERE,
+                expected=paper(f"table2.{obligation}.byte_only_rejected"),
                 ours=rejected[obligation],
             )
             for obligation in OBLIGATIONS
         ),
-        exactly(
-            "byte-only proposals rejected", WHERE, paper=paper["all"][-1], ours=rejected.total()
-        ),
-        exactly(
-            "of them wrong by judges other than the checker",
-            WHERE,
+        Check(
+            name="rejected byte-only proposals that judges other than the checker call wrong",
+            where=WHERE,
             expected=rejected.total(),
             ours=killed.total(),
         ),
-        exactly(
-            "byte-only proposals accepted although another judge calls them wrong",
-            WHERE,
+        Check(
+            name="byte-only proposals accepted although another judge calls them wrong",
+            where=WHERE,
             expected=0,
             ours=sum(r.outcome is Class.MISSED for r in proposals),
         ),
@@ -145,7 +136,10 @@ def targeted(settings: Settings) -> Result:
         name="targeted",
         how="each mutation judged by the checker, by execution on value-revealing arrays, by "
         "identity, by a tally of deliveries, and by the SMT model where it is installed",
-        claims=tuple(claims),
+        measured={
+            "targeted_mutations_rejected": sum(bool(r.rules) for r in eight_records.values())
+        },
+        checks=tuple(checks),
         tables=(
             Table(
                 title="The eight targeted mutations",
@@ -198,14 +192,18 @@ def _flat(record: Record) -> dict[str, Any]:
 
 
 def campaign(
-    settings: Settings, sources: Sequence[str] = tuple(SOURCES), **options: Any
+    settings: Settings, name: str, sources: Sequence[str] = tuple(SOURCES), **options: Any
 ) -> list[Judged]:
-    """A campaign over some sources, of order one unless ``options`` say otherwise."""
+    """A campaign over some sources, of order one unless ``options`` say otherwise.
+
+    ``name`` tells its journal from those of other campaigns.
+    """
     tick = settings.progress
     return run(
         [s for source in sources for s in subjects(source).values()],
         Options(seed=settings.seed, prove=prover_installed(), **options),
         jobs=None if settings.jobs < 1 else settings.jobs,
+        journal=settings.journal(f"mutations-{name}"),
         progress=tick and (lambda done, of: tick(done, of, "mutated subjects")),
     )
 
@@ -215,53 +213,49 @@ def campaign(
 )
 def mutations(settings: Settings) -> Result:
     """Every operator over the 72 cases, the 13 edges and the family; then pairs of operators."""
-    parts = {source: campaign(settings, (source,)) for source in SOURCES}
+    parts = {source: campaign(settings, source, (source,)) for source in SOURCES}
     everything = [one for judged in parts.values() for one in judged]
     parts["all"] = everything
     limit = 100 if settings.full else 10
-    parts["order 2, drawn"] = campaign(settings, order=2, limit=limit, checkers=False)
+    parts["order 2, drawn"] = campaign(settings, "order-2", order=2, limit=limit, checkers=False)
     records = records_of(everything)
     summaries = {name: summarize(judged) for name, judged in parts.items()}
     noticed = checkers_noticed(records)
     cover = necessary_rules(records)
-    claims: list[Claim] = []
+    checks: list[Check] = []
     for name, s in summaries.items():
-        claims += [
-            exactly(f"{name}: missed", "", expected=0, ours=s.classes[Class.MISSED]),
-            exactly(
-                f"{name}: overstrict without a stated reason", "", expected=0, ours=s.unexplained
+        checks += [
+            Check(name=f"{name}: missed", expected=0, ours=s.classes[Class.MISSED]),
+            Check(
+                name=f"{name}: overstrict without a stated reason", expected=0, ours=s.unexplained
             ),
-            exactly(f"{name}: errors", "", expected=0, ours=s.classes[Class.ERROR]),
-            exactly(
-                f"{name}: mutants on which execution and proof disagree",
-                "",
+            Check(name=f"{name}: errors", expected=0, ours=s.classes[Class.ERROR]),
+            Check(
+                name=f"{name}: mutants on which execution and proof disagree",
                 expected=0,
                 ours=s.disagreements,
             ),
-            exactly(
-                f"{name}: judges that an unmutated plan fails", "", expected=0, ours=len(s.insane)
+            Check(
+                name=f"{name}: judges that an unmutated plan fails", expected=0, ours=len(s.insane)
             ),
-            exactly(
-                f"{name}: planted judges noticed",
-                "",
+            Check(
+                name=f"{name}: planted judges noticed",
                 expected=len(s.planted),
                 ours=sum(s.planted.values()),
             ),
         ]
     if prover_installed():
         overstrict = [r for r in records if r.outcome is Class.OVERSTRICT]
-        claims.append(
-            exactly(
-                "all: overstrict mutants that the proof refuses as well",
-                "",
+        checks.append(
+            Check(
+                name="all: overstrict mutants that the proof refuses as well",
                 expected=len(overstrict),
                 ours=sum(r.proof == "illegal" for r in overstrict),
             )
         )
-    claims.append(
-        exactly(
-            "weakened checkers neither noticed nor proved redundant",
-            "",
+    checks.append(
+        Check(
+            name="weakened checkers neither noticed nor proved redundant",
             expected=0,
             ours=sum(n.standing == "untested" for n in noticed),
         )
@@ -272,7 +266,7 @@ def mutations(settings: Settings) -> Result:
         "identity, a tally of deliveries, and the SMT model where it is installed; the checker is "
         "what is tested. Real edges are mutated over 24 columns: legality does not depend on the "
         "payload's size",
-        claims=tuple(claims),
+        checks=tuple(checks),
         tables=(
             Table(
                 title="Classes",
@@ -312,8 +306,20 @@ def mutations(settings: Settings) -> Result:
                 rows=tuple(by_operator(records)),
             ),
         ),
-        records=tuple(
-            {"operator": name, "on": on, "mutants": n, **dict(zip(Class, counts, strict=True))}
-            for name, on, _, n, *counts in by_operator(records)
-        ),
+        records=tuple(_kills(records)),
     )
+
+
+def _kills(records: Sequence[Record]) -> Iterator[dict[str, Any]]:
+    """For each operator its mutants by class, and how many each rule refuses."""
+    matrix = rule_matrix(records)
+    refused = dict(zip(matrix.rows, matrix.cells, strict=True))
+    for name, on, _, mutants, *counts in by_operator(records):
+        yield {
+            "operator": name,
+            "on": on,
+            "expects": " ".join(OPERATORS[name].expects),
+            "mutants": mutants,
+            **dict(zip(Class, counts, strict=True)),
+            "refused_by": dict(zip(matrix.columns, refused[name], strict=True)),
+        }

@@ -6,9 +6,9 @@ import json
 from importlib.resources import files
 from typing import Any
 
+from experiments.ledger import Check
 from experiments.matrix import PLANNERS
-from experiments.paper import PAPER
-from experiments.registry import Result, Settings, Table, exactly, experiment
+from experiments.registry import Result, Settings, Table, experiment
 from sembridge.check import check
 from sembridge.contract import Contract
 from sembridge.models import (
@@ -95,7 +95,6 @@ def edges(settings: Settings) -> Result:
         found.append(_judge(contract))
     headline = set(headline_edges())
     nine = [r for r in found if r["edge"] in headline]
-    paper = PAPER["real_edges"]
 
     def lower_on(component: int) -> int:
         return sum(
@@ -103,40 +102,32 @@ def edges(settings: Settings) -> Result:
             for r in nine
         )
 
-    claims = (
-        exactly("real edges", "§6.2", paper=paper["all"], ours=len(found)),
-        exactly("headline edges", "§6.2", paper=paper["headline"], ours=len(nine)),
-        exactly(
-            "headline edges with fewer startups than layout-only",
-            "§6.2",
-            paper=paper["headline_startups_lower"],
-            ours=lower_on(1),
+    activation = all_edges["qwen3-14b.mlp.activation"]
+    measured = {
+        "real_edges.all": len(found),
+        "real_edges.headline": len(nine),
+        "real_edges.headline_shapes_differ": sum(
+            r["semantic"]["ops"] != r["layout-only"]["ops"] for r in nine
         ),
-        exactly(
-            "headline edges with fewer bytes than layout-only",
-            "§6.2",
-            paper=paper["headline_bytes_lower"],
-            ours=lower_on(0),
-        ),
-        exactly(
-            "headline edges whose plan differs from layout-only's",
-            "§6.2",
-            paper=paper["headline"],
-            ours=sum(r["semantic"]["ops"] != r["layout-only"]["ops"] for r in nine),
-        ),
-        exactly(
-            "edges whose lowered plan is accepted and executes as equal",
-            "§6.2",
-            paper=paper["all"],
+        "real_edges.headline_startups_lower": lower_on(1),
+        "real_edges.headline_bytes_lower": lower_on(0),
+        "table3.lanes": len(activation.producers),
+        "table3.columns_per_lane": activation.value.shape[-1],
+    }
+    checks = (
+        Check(
+            name="edges whose lowered plan is accepted and executes as equal",
+            where="§6.2",
             ours=sum(
                 r["semantic"]["verdict"] == Verdict.LEGAL
                 and r["semantic"]["execution"] == Outcome.EQUAL
                 for r in found
             ),
+            expected=len(found),
         ),
-        exactly(
-            "edges on which both judges agree, all four planners",
-            "§6.2",
+        Check(
+            name="edges on which both judges agree, all four planners",
+            where="§6.2",
             ours=sum(
                 all(
                     (r[p]["verdict"] == Verdict.LEGAL) == (r[p]["execution"] == Outcome.EQUAL)
@@ -167,7 +158,8 @@ def edges(settings: Settings) -> Result:
         name="edges",
         how="contracts built from published model configs; plans by four planners; verdicts by "
         "the checker and by execution on value-revealing arrays",
-        claims=claims,
+        measured=measured,
+        checks=checks,
         tables=(table,),
         records=tuple(found),
     )

@@ -1,58 +1,14 @@
-"""Experiments by name: each computes claims and tables; paper numbers are only ever quoted."""
+"""Experiments by name: each measures what the ledger's claims ask for, and tables around it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
 
-REPORTED = "reported by the paper"
-
-
-class Standing(StrEnum):
-    """How a claim of the paper stands here. Only ``DIFFERS`` fails a run."""
-
-    HOLDS = "holds"
-    DIFFERS = "differs"
-    NOT_VALIDATED = "not validated"
-
-
-class Claim(Struct, frozen=True, kw_only=True):
-    """One quantitative claim: where the paper makes it, its number, ours, and the comparison.
-
-    ``paper`` is quoted (``reported by the paper``) and None for a claim of this kit's own;
-    ``ours`` is computed, and None where it cannot be.
-    """
-
-    name: str
-    where: str
-    paper: Any = None
-    ours: Any = None
-    standing: Standing
-    note: str = ""
-
-
-def exactly(
-    name: str, where: str, *, paper: Any = None, ours: Any, expected: Any = None, note: str = ""
-) -> Claim:
-    """A claim that holds where ``ours`` equals the paper's number (or ``expected``)."""
-    wanted = paper if expected is None else expected
-    standing = Standing.HOLDS if ours == wanted else Standing.DIFFERS
-    return Claim(name=name, where=where, paper=paper, ours=ours, standing=standing, note=note)
-
-
-def not_validated(name: str, where: str, *, paper: Any, note: str, ours: Any = None) -> Claim:
-    """A claim shown with its reason and never counted as a pass."""
-    return Claim(
-        name=name,
-        where=where,
-        paper=paper,
-        ours=ours,
-        standing=Standing.NOT_VALIDATED,
-        note=note,
-    )
+from experiments.ledger import Check
 
 
 class Table(Struct, frozen=True, kw_only=True):
@@ -64,24 +20,47 @@ class Table(Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
+class Volatile(Struct, frozen=True, kw_only=True):
+    """The part of a result that differs from run to run: times, and what follows from them."""
+
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
+    records: tuple[Mapping[str, Any], ...] = ()
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Result(Struct, frozen=True, kw_only=True):
-    """What an experiment found, byte for byte the same on every run; ``volatile`` is the rest."""
+    """What an experiment found, byte for byte the same on every run but for ``volatile``.
+
+    ``measured`` gives ours for claims of the ledger, by name; ``checks`` are claims of this kit's
+    own. A claim that is not measured shows as not run, with ``not_run`` as the reason.
+    """
 
     name: str
     how: str
-    claims: tuple[Claim, ...] = ()
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
     tables: tuple[Table, ...] = ()
     records: tuple[Mapping[str, Any], ...] = ()
-    volatile: Mapping[str, Any] = field(default_factory=dict)
+    volatile: Volatile = Volatile()
+    not_run: str = ""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """How to run: ``full`` asks for what takes minutes; progress receives (done, of, label)."""
+    """How to run: ``full`` asks for what takes minutes; progress receives (done, of, label).
+
+    Long experiments keep a journal in the folder ``journals``, and go on from it.
+    """
 
     full: bool = False
     jobs: int = -1
     seed: int = 0
     progress: Callable[[int, int, str], None] | None = None
+    journals: Path | None = None
+
+    def journal(self, name: str) -> Path | None:
+        """Where a campaign of this run keeps its journal."""
+        return None if self.journals is None else self.journals / f"{name}.jsonl"
 
 
 class Experiment(Struct, frozen=True, kw_only=True):

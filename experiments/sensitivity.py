@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from experiments.ledger import REPORTED, Check, paper
 from experiments.matrix import DEMANDS, OBLIGATIONS, PAYLOADS, Demand, Payload, matrix
-from experiments.paper import PAPER
-from experiments.registry import REPORTED, Result, Settings, Table, exactly, experiment
+from experiments.registry import Result, Settings, Table, experiment
 from experiments.table2 import COLUMNS, ROWS, count, judge
 from oracle.layout_only import REDISTRIBUTIONS, Redistribution, calibrated
 
@@ -82,16 +82,16 @@ def sensitivity(settings: Settings) -> Result:
         if settings.progress:
             settings.progress(i, len(tried), to)
         found.append((what, to, counts_under(**arguments)))
-    claims = (
-        exactly(
-            "variants in which layout establishes 54 obligations, and no owner's",
-            "Table 2",
+    checks = (
+        Check(
+            name="variants in which layout establishes 54 obligations, and no owner's",
+            where="Table 2",
             ours=sum(counts["all"][1] == 54 for *_, counts in found),
             expected=len(found),
         ),
-        exactly(
-            "variants in which SemBridge lowers bytes and startups under three obligations",
-            "Table 2",
+        Check(
+            name="variants in which SemBridge lowers bytes and startups under three obligations",
+            where="Table 2",
             ours=sum(
                 all(min(counts[o][2:4]) > 0 for o in OBLIGATIONS if o != "exact_shard")
                 for *_, counts in found
@@ -99,18 +99,17 @@ def sensitivity(settings: Settings) -> Result:
             expected=len(found),
             note="exact shards left out: with every lane demanded there is nothing to lower",
         ),
-        exactly(
-            "variants in which the checker rejects byte-only on every partial and no replica",
-            "Table 2",
+        Check(
+            name="variants in which the checker rejects byte-only on every partial and no replica",
+            where="Table 2",
             ours=sum(
                 (counts["partial"][4], counts["replica"][4]) == (18, 0) for *_, counts in found
             ),
             expected=len(found),
         ),
     )
-    paper = PAPER["table2"]["all"]
     rows = [
-        (REPORTED, "", *paper),
+        (REPORTED, "", *(paper(f"table2.all.{column}") for column in COLUMNS)),
         *((what, to, *counts["all"]) for what, to, counts in found),
     ]
     by_obligation = Table(
@@ -124,7 +123,7 @@ def sensitivity(settings: Settings) -> Result:
     return Result(
         name="sensitivity",
         how="Table 2 recounted with one choice of the reconstruction moved at a time",
-        claims=claims,
+        checks=checks,
         tables=(
             Table(
                 title="Table 2's last row under other choices",

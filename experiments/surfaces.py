@@ -13,8 +13,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.ledger import Check
 from experiments.real_edges import MODELS, ROWS, load_model
-from experiments.registry import Claim, Result, Settings, Table, exactly, experiment
+from experiments.registry import Result, Settings, Table, experiment
 from sembridge.contract import Contract
 from sembridge.footprint import Footprint
 from sembridge.kernels import KERNELS, numpy_dtype
@@ -199,32 +200,37 @@ def surfaces(settings: Settings) -> Result:
         name="surfaces",
         how="contracts of real result edges, lowered, checked, and executed against the full-logit "
         "reference; kernels compared with complete logits on revealing rows",
-        claims=(*_claims(records, figures), *_same(rows)),
+        checks=(*_checks(records, figures), *_same(rows)),
         tables=(_bytes_table(figures), _gather_table(figures), _request_table()),
         records=tuple(records),
     )
 
 
-def _claims(
+def _checks(
     records: list[dict[str, Any]], figures: Mapping[tuple[str, str, bool], Footprint]
-) -> Iterator[Claim]:
+) -> Iterator[Check]:
     minimax = "minimax-m2.7"
 
     def cross(surface: str, owned: bool, model: str = minimax) -> int:
         return figures[model, surface, owned].cross_bytes
 
-    yield exactly(
-        "MiniMax, batch of 4: complete logits",
-        "§2.2",
+    yield Check(
+        name="MiniMax, batch of 4: complete logits",
+        where="§2.2",
         ours=cross("complete", False),
         expected=3_201_024,
     )
-    yield exactly("MiniMax, tokens, 4 lanes", "§2.2", ours=cross("tokens", False), expected=64)
-    yield exactly("MiniMax, tokens, owner", "§2.2", ours=cross("tokens", True), expected=16)
+    for lanes, owned, expected in (("4 lanes", False, 64), ("owner", True, 16)):
+        yield Check(
+            name=f"MiniMax, tokens, {lanes}",
+            where="§2.2",
+            ours=cross("tokens", owned),
+            expected=expected,
+        )
     five = cross("top_logprobs(5)", True)
-    yield exactly(
-        "MiniMax, top_logprobs(5), owner, under 1 kB",
-        "beyond the paper",
+    yield Check(
+        name="MiniMax, top_logprobs(5), owner, under 1 kB",
+        where="beyond the paper",
         ours=five < 1000,
         expected=True,
         note=f"{five} bytes",
@@ -232,32 +238,32 @@ def _claims(
     for name in MODELS:
         for owned in (False, True):
             paper, ours = cross("logprobs", owned, name), cross("top_logprobs(5)", owned, name)
-            yield exactly(
-                f"{name}, {'owner' if owned else 'mapped'}: log-probabilities in over 99.9% "
+            yield Check(
+                name=f"{name}, {'owner' if owned else 'mapped'}: log-probabilities in over 99.9% "
                 "fewer bytes than complete logits",
-                "beyond the paper",
+                where="beyond the paper",
                 ours=ours < paper / 1000,
                 expected=True,
                 note=f"{ours} of {paper} bytes",
             )
-    yield exactly(
-        "plans accepted by the checker and equal to the full-logit reference",
-        "beyond the paper",
+    yield Check(
+        name="plans accepted by the checker and equal to the full-logit reference",
+        where="beyond the paper",
         ours=sum((r["verdict"], r["execution"]) == ("legal", "equal") for r in records),
         expected=len(records),
     )
 
 
-def _same(rows: list[tuple[bool, float]]) -> Iterator[Claim]:
-    yield exactly(
-        "revealing rows whose ids, rank and combined shards are the full logits'",
-        "beyond the paper",
+def _same(rows: list[tuple[bool, float]]) -> Iterator[Check]:
+    yield Check(
+        name="revealing rows whose ids, rank and combined shards are the full logits'",
+        where="beyond the paper",
         ours=sum(agrees for agrees, _ in rows),
         expected=len(rows),
     )
-    yield exactly(
-        "revealing rows whose log-sum-exp is within a float32 rounding",
-        "beyond the paper",
+    yield Check(
+        name="revealing rows whose log-sum-exp is within a float32 rounding",
+        where="beyond the paper",
         ours=sum(error <= 2.0**-23 for _, error in rows),
         expected=len(rows),
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from experiments.ledger import Check, paper
 from experiments.matrix import OBLIGATIONS, PLANNERS, Case, layout_only, matrix
-from experiments.paper import PAPER
-from experiments.registry import Claim, Result, Settings, Table, exactly, experiment
+from experiments.registry import Result, Settings, Table, experiment
 from oracle.layout_only import Redistribution, calibrated
 from sembridge.check import check
 from sembridge.obligations import resolve
@@ -15,8 +15,9 @@ from sembridge.reference import Outcome, execute
 from sembridge.verdict import Verdict
 
 COLUMNS = ("cases", "established", "bytes_lower", "startups_lower", "byte_only_rejected")
+UNSERVED = frozenset({"membership", "availability", "locality", "coverage"})
+"""Rules that a plan breaks which leaves a lane without a value."""
 LAYOUT_OBLIGATIONS = tuple(o for o in OBLIGATIONS if o != "authority")
-WHERE = "Table 2"
 RECONSTRUCTION = (
     "The paper's matrix is in a supplement that is not public: these 72 cases are a "
     "reconstruction whose demand variants, payload sizes and layout-only rule for sizes that do "
@@ -91,30 +92,38 @@ def table2(settings: Settings) -> Result:
     """Generate the 72 cases, run four planners and both judges on each, count."""
     records = [judge(item) for item in matrix()]
     ours = counts(records)
-    paper = PAPER["table2"]
-    claims = [
-        exactly(f"{row}, {column}", WHERE, paper=paper[row][i], ours=cells[i])
+    measured = {
+        f"table2.{row}.{column}": cell
         for row, cells in ours.items()
-        for i, column in enumerate(COLUMNS)
-    ]
+        for column, cell in zip(COLUMNS, cells, strict=True)
+    }
+    measured["table2.transitions"] = sum(
+        not UNSERVED.intersection(r["layout-only rules"]) for r in records
+    )
     legal = sum(
         r["layout-only verdict"] == Verdict.LEGAL for r in records if r["obligation"] == "authority"
     )
-    claims += [
+    checks = (
         _all(records, "semantic verdict", Verdict.LEGAL, "SemBridge's plans accepted"),
         _all(records, "semantic execution", Outcome.EQUAL, "SemBridge's plans executed as equal"),
-        exactly(
-            "cases on which checker and executable reference agree, all four planners",
-            "§6.2",
+        Check(
+            name="cases on which checker and executable reference agree, all four planners",
+            where="§6.2",
             ours=sum(judges_agree(r) for r in records),
             expected=len(records),
         ),
-    ]
+    )
     table = Table(
         title="Table 2: cell by cell, paper / ours",
         columns=("obligation", *COLUMNS),
         rows=tuple(
-            (row, *(f"{p} / {o}" for p, o in zip(paper[row], cells, strict=True)))
+            (
+                row,
+                *(
+                    f"{paper(f'table2.{row}.{c}')} / {n}"
+                    for c, n in zip(COLUMNS, cells, strict=True)
+                ),
+            )
             for row, cells in ours.items()
         ),
         note=f"Left of the slash: reported by the paper. Right: computed here. {RECONSTRUCTION} "
@@ -125,11 +134,13 @@ def table2(settings: Settings) -> Result:
         name="table2",
         how="72 generated contracts; plans by four planners; verdicts by the checker and by "
         "execution on value-revealing arrays",
-        claims=tuple(claims),
+        measured=measured,
+        checks=checks,
         tables=(table,),
         records=tuple(records),
     )
 
 
-def _all(records: list[dict[str, Any]], key: str, wanted: str, name: str) -> Claim:
-    return exactly(name, "§6.2", ours=sum(r[key] == wanted for r in records), expected=len(records))
+def _all(records: list[dict[str, Any]], key: str, wanted: str, name: str) -> Check:
+    ours = sum(r[key] == wanted for r in records)
+    return Check(name=name, where="§6.2", ours=ours, expected=len(records))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from experiments.ledger import Check
 from experiments.matrix import matrix
-from experiments.registry import Claim, Result, Settings, Table, exactly, experiment
+from experiments.registry import Result, Settings, Table, Volatile, experiment
 from oracle.smt import solver
 from oracle.smt.projections import FORMATS, LEMMAS, prove_exact
 from oracle.smt.solver import Answer
@@ -19,12 +20,12 @@ WITHIN = {False: (0, 1), True: (1, 2)}
 """By ``full``: ops more than the lowered plan has, and slices of the value."""
 
 
-def _guards(proved: list[Proved]) -> Claim:
+def _guards(proved: list[Proved]) -> Check:
     needed = [(p, g, a) for p in proved for g, a in p.without.items() if g not in p.implied]
     implied = sum(len(p.implied) for p in proved)
-    return exactly(
-        "guards whose lemma has a counterexample without them",
-        WHERE,
+    return Check(
+        name="guards whose lemma has a counterexample without them",
+        where=WHERE,
         ours=sum(answer is Answer.SAT for _, _, answer in needed),
         expected=len(needed),
         note=f"{implied} more are implied by the others",
@@ -57,30 +58,30 @@ def theorem(settings: Settings) -> Result:
                 "equal": best.cost == tuple(report.footprint),
             }
         )
-    claims = (
-        exactly(
-            "lemmas that hold, their hypotheses satisfiable",
-            WHERE,
+    checks = (
+        Check(
+            name="lemmas that hold, their hypotheses satisfiable",
+            where=WHERE,
             ours=sum(p.holds is Answer.UNSAT and p.consistent is Answer.SAT for p in proved),
             expected=len(proved),
         ),
         _guards(proved),
-        exactly(
-            "lemmas on argmax over shards, lemma by format",
-            "§2.2",
+        Check(
+            name="lemmas on argmax over shards, lemma by format",
+            where="§2.2",
             ours=sum(e.answer is Answer.UNSAT for e in exact),
             expected=len(LEMMAS) * len(FORMATS),
         ),
-        exactly(
-            "matrix contracts with no plan that is accepted and wrong",
-            WHERE,
+        Check(
+            name="matrix contracts with no plan that is accepted and wrong",
+            where=WHERE,
             ours=sum(r["accepted and wrong"] == Answer.UNSAT for r in records),
             expected=len(records),
             note=f"of up to {spare} ops more than the lowered plan; the value in {cells} slices",
         ),
-        exactly(
-            "matrix contracts whose lowered plan is the cheapest that the solver finds",
-            "§6.1",
+        Check(
+            name="matrix contracts whose lowered plan is the cheapest that the solver finds",
+            where="§6.1",
             ours=sum(r["cheapest"] == Answer.SAT and r["equal"] for r in records),
             expected=len(records),
         ),
@@ -89,7 +90,7 @@ def theorem(settings: Settings) -> Result:
         name="theorem",
         how="lemmas over uninterpreted sorts, each one solver question; then the ops themselves "
         "as unknowns",
-        claims=claims,
+        checks=checks,
         tables=(
             Table(
                 title="Lemmas, for any number of endpoints, elements and ops",
@@ -108,5 +109,5 @@ def theorem(settings: Settings) -> Result:
             ),
         ),
         records=tuple(records),
-        volatile={"solver": solver.version()},
+        volatile=Volatile(notes={"solver": solver.version()}),
     )

@@ -1,7 +1,7 @@
-"""Do the judges agree? Checker, SMT model, executable reference and oracle on the same plans.
+"""Do the judges agree? Checker, SMT model, reference, oracle and live run on the same plans.
 
 Two judges of legality disagree where one says legal and the other illegal. The executable
-reference judges what is observed, not how it came there: it refutes a plan that was called legal
+reference and the live run judge what is observed, not how it came there: each refutes a plan that was called legal
 and then differs or cannot run; an illegal plan that it finds equal (delivered twice, say) is no
 disagreement. ``unknown`` agrees with nothing and refutes nothing; it is counted.
 
@@ -39,11 +39,15 @@ MAX_LISTED = 5_000
 
 
 class Judge(Struct, frozen=True, kw_only=True):
-    """``says`` gives an opinion: legal, illegal or unknown; or what a run of the plan shows."""
+    """``says`` gives an opinion: legal, illegal or unknown; or what a run of the plan shows.
+
+    A ``live`` judge needs more than this kit, and is asked only where it is named.
+    """
 
     name: str
     says: Callable[[Contract, Plan], str]
     sane: bool = True
+    live: bool = False
 
 
 def _checker(contract: Contract, plan: Plan) -> str:
@@ -86,6 +90,15 @@ def _oracle(contract: Contract, plan: Plan) -> str:
     return LEGAL if plan.ops in listed else NOT_LISTED
 
 
+def _live(contract: Contract, plan: Plan) -> str:
+    from sembridge.live.judge import live_outcome, runnable  # torch is an extra
+
+    ob = resolve(contract)
+    if validate(ob):
+        return ILLEGAL
+    return str(live_outcome(ob, plan)) if runnable(ob) else NOT_RUN
+
+
 JUDGES: dict[str, Judge] = {
     judge.name: judge
     for judge in (
@@ -93,13 +106,15 @@ JUDGES: dict[str, Judge] = {
         Judge(name="smt", says=_smt),
         Judge(name="reference", says=_reference),
         Judge(name="oracle", says=_oracle),
+        Judge(name="live", says=_live, live=True),
         Judge(name="accept-all", says=lambda contract, plan: LEGAL, sane=False),
         Judge(name="reject-all", says=lambda contract, plan: ILLEGAL, sane=False),
     )
 }
 """Judges by name. To add one, add an entry."""
 
-SANE: tuple[str, ...] = tuple(name for name, judge in JUDGES.items() if judge.sane)
+SANE: tuple[str, ...] = tuple(n for n, judge in JUDGES.items() if judge.sane and not judge.live)
+"""The judges that are asked where none is named."""
 
 
 class Disagreement(Struct, frozen=True, kw_only=True):

@@ -1,76 +1,127 @@
-"""Results as files: JSON whole, records as CSV, tables as Markdown and LaTeX."""
+"""Results as tables: raw rows as CSV, documents as Markdown and LaTeX, the ledger as a whole.
+
+Each step reads files and writes files, so each can be run again by itself. What depends on times
+stands in ``volatile/``.
+"""
 
 from __future__ import annotations
 
-import platform
-from importlib.metadata import version
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.registry import REPORTED, Result, Table
-from sembridge import __version__, io
+import msgspec
 
-VERSIONED = ("numpy", "pandas", "msgspec", "z3-solver")
+from experiments import documents
+from experiments.documents import Document
+from experiments.ledger import REPORTED, Line, ledger, line, shown
+from experiments.registry import Table
+from sembridge import io
+
+CLAIMS = ("claim", "place", REPORTED, "ours", "class", "verdict", "note")
+CHECKS = ("check", "place", "expected", "ours", "verdict", "note")
 
 
-def write_result(folder: Path, result: Result, seconds: float) -> None:
-    """Write ``<name>.json``, ``.md``, ``.tex`` and (of the records) ``.csv`` into ``folder``.
+def claim_rows(lines: Iterable[Line]) -> list[tuple[str, ...]]:
+    """Claims of the paper under ``CLAIMS``."""
+    return [
+        (
+            c.says,
+            c.where,
+            shown(c.paper, c.ci95),
+            shown(c.ours),
+            str(c.class_),
+            str(c.standing),
+            c.note,
+        )
+        for c in lines
+    ]
 
-    All but the ``volatile`` part of the JSON is the same byte for byte on every run.
+
+def check_rows(lines: Iterable[Line]) -> list[tuple[str, ...]]:
+    """Checks of this kit's own under ``CHECKS``."""
+    return [
+        (c.says, c.where, shown(c.expected), shown(c.ours), str(c.standing), c.note) for c in lines
+    ]
+
+
+def write_csv(folder: Path, names: Iterable[str]) -> None:
+    """Raw rows, ``NAME.jsonl``, as tidy ``NAME.csv``.
 
     Raises:
         BadInput: the folder cannot be written to.
     """
-    document = {
-        "format": "sembridge.result/1",
-        "name": result.name,
-        "how": result.how,
-        "claims": result.claims,
-        "tables": result.tables,
-        "records": result.records,
-        "volatile": {**result.volatile, **volatile(seconds)},
-    }
-    io.write(folder / f"{result.name}.json", io.encode(document))
-    io.write(folder / f"{result.name}.md", markdown(result).encode())
-    io.write(folder / f"{result.name}.tex", latex(result).encode())
-    if result.records:
-        import pandas as pd
+    import pandas as pd
 
-        frame = pd.json_normalize([dict(r) for r in result.records])
-        io.write(folder / f"{result.name}.csv", frame.to_csv(index=False).encode())
+    for name in names:
+        for place in (folder, folder / "volatile"):
+            raw, target = place / f"{name}.jsonl", place / f"{name}.csv"
+            if raw.exists():
+                rows = [msgspec.json.decode(row) for row in raw.read_bytes().splitlines()]
+                io.write(target, pd.json_normalize(rows).to_csv(index=False).encode())
+            else:
+                target.unlink(missing_ok=True)
 
 
-def volatile(seconds: float) -> dict[str, Any]:
-    """What differs from run to run and from machine to machine."""
-    return {
-        "seconds": seconds,
-        "sembridge": __version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "packages": {name: version(name) for name in VERSIONED},
-    }
+def write_tables(folder: Path, names: Iterable[str]) -> None:
+    """Documents, ``NAME.json``, as ``NAME.md`` and ``NAME.tex``; then the whole ledger.
 
-
-def _rows(result: Result) -> list[Table]:
-    claims = Table(
-        title=f"Claims: {result.name}",
-        columns=("claim", "place", REPORTED, "ours", "standing", "note"),
-        rows=tuple(
-            (c.name, c.where, c.paper, c.ours, str(c.standing), c.note) for c in result.claims
-        ),
+    Raises:
+        BadInput: a document is missing or broken, or the folder cannot be written to.
+    """
+    for name in names:
+        doc = documents.read(folder, name)
+        how = f"How obtained: {doc.how}. {doc.manifest.command}"
+        _write(folder / name, how, [*doc.tables, *_claims(doc)])
+        timed = doc.volatile
+        if timed.tables or timed.claims:
+            tables = [*timed.tables, _claim_table(f"Claims on times: {name}", timed.claims)]
+            _write(folder / "volatile" / name, how, tables)
+    _write(
+        folder / "volatile" / "claims",
+        "Every quantitative claim of the paper, with what the results in this folder say",
+        [_claim_table("The claims ledger", all_claims(folder))],
     )
-    return [*result.tables, claims]
+
+
+def all_claims(folder: Path) -> list[Line]:
+    """Every claim of the ledger as the documents in a folder have it, in the ledger's order."""
+    found = {
+        one.name: one
+        for name in documents.names(folder)
+        for one in documents.read(folder, name).lines
+    }
+    return [found.get(name) or line(claim, None) for name, claim in ledger().items()]
+
+
+def _claims(doc: Document) -> list[Table]:
+    tables: list[Table] = []
+    if doc.claims:
+        tables.append(_claim_table(f"Claims: {doc.name}", doc.claims))
+    if doc.checks:
+        title = f"Checks of this kit's own: {doc.name}"
+        tables.append(Table(title=title, columns=CHECKS, rows=tuple(check_rows(doc.checks))))
+    return tables
+
+
+def _claim_table(title: str, lines: Iterable[Line]) -> Table:
+    return Table(title=title, columns=CLAIMS, rows=tuple(claim_rows(lines)))
+
+
+def _write(stem: Path, how: str, tables: Sequence[Table]) -> None:
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    io.write(stem.with_suffix(".md"), markdown(how, tables).encode())
+    io.write(stem.with_suffix(".tex"), latex(tables).encode())
 
 
 def _cell(cell: Any) -> str:
     return "" if cell is None else str(cell)
 
 
-def markdown(result: Result) -> str:
-    """Every table of a result, then its claims, as Markdown."""
-    parts = [f"How obtained: {result.how}.\n"]
-    for t in _rows(result):
+def markdown(how: str, tables: Iterable[Table]) -> str:
+    """Tables as Markdown."""
+    parts = [f"{how}\n"]
+    for t in tables:
         lines = [f"## {t.title}\n", _pipes(t.columns), _pipes("---" for _ in t.columns)]
         lines += [_pipes(_cell(cell).replace("|", "\\|") for cell in row) for row in t.rows]
         parts.append("\n".join(lines) + "\n" + (f"\n{t.note}\n" if t.note else ""))
@@ -86,10 +137,10 @@ _SPECIAL = str.maketrans(
 )
 
 
-def latex(result: Result) -> str:
-    """Every table of a result as LaTeX ``table`` environments (booktabs)."""
+def latex(tables: Iterable[Table]) -> str:
+    """Tables as LaTeX ``table`` environments (booktabs)."""
     parts: list[str] = []
-    for t in _rows(result):
+    for t in tables:
         body = [" & ".join(_cell(c).translate(_SPECIAL) for c in row) + r" \\" for row in t.rows]
         parts.append(
             "\n".join(

@@ -22,6 +22,9 @@ from sembridge.plan import (
     endpoints_of,
 )
 
+WIDE = 8.2
+"""Inches from which a picture has room for letters of ten points."""
+
 MAX_DRAWN = 64
 """Most endpoints, and most ops, that a picture takes."""
 
@@ -121,6 +124,21 @@ def draw_svg(contract: Contract, plan: Plan) -> bytes:
     Raises:
         BadInput: more than ``MAX_DRAWN`` endpoints or ops, or a broken reference.
     """
+    figure = draw_figure(contract, plan)
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.hashsalt": "sembridge", "svg.fonttype": "none"}):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": "sembridge"})
+    return buffer.getvalue()
+
+
+def draw_figure(contract: Contract, plan: Plan, *, width: float = WIDE) -> Any:
+    """The plan as a matplotlib figure, ``width`` inches wide (a column of a paper has 3.33).
+
+    Raises:
+        BadInput: more than ``MAX_DRAWN`` endpoints or ops, or a broken reference.
+    """
     ob, report = resolve(contract), check(contract, plan)
     endpoints = [*ob.producers, *ob.consumers]
     if len(endpoints) > MAX_DRAWN or len(plan.ops) > MAX_DRAWN:
@@ -130,32 +148,30 @@ def draw_svg(contract: Contract, plan: Plan) -> bytes:
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({"svg.hashsalt": "sembridge", "svg.fonttype": "none"}):
-        rows = max(len(_column(ob, True)), len(_column(ob, False)), 2)
-        figure = Figure(figsize=(8.2, 1.3 + 0.62 * rows))
-        axes: Any = figure.add_axes((0, 0, 1, 1))
-        picture = _Picture(ob, axes, rows)
-        picture.draw(plan)
-        f = report.footprint
-        axes.text(
-            0.45,
-            rows + 0.62,
-            f"{contract.name} · {contract.value.kind} {list(contract.value.shape)} "
-            f"{contract.value.dtype} · {_placement(contract)}",
-            fontsize=10,
-            weight="bold",
-        )
-        axes.text(
-            0.45,
-            -0.55,
-            f"{report.verdict} · cross {size_of(f.cross_bytes)} in {f.cross_startups} · "
-            f"local {size_of(f.local_bytes)} in {f.local_startups} · "
-            f"{f.reductions} reductions · {f.ops} ops",
-            fontsize=9,
-        )
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": "sembridge"})
-    return buffer.getvalue()
+    rows = max(len(_column(ob, True)), len(_column(ob, False)), 2)
+    scale = 1.0 if width >= WIDE else 0.65
+    figure = Figure(figsize=(width, scale * (1.3 + 0.62 * rows)))
+    axes: Any = figure.add_axes((0, 0, 1, 1))
+    picture = _Picture(ob, axes, rows, scale)
+    picture.draw(plan)
+    f = report.footprint
+    axes.text(
+        0.45 * scale,
+        rows + 0.62,
+        f"{contract.name} · {contract.value.kind} {list(contract.value.shape)} "
+        f"{contract.value.dtype} · {_placement(contract)}",
+        fontsize=10 * scale,
+        weight="bold",
+    )
+    axes.text(
+        0.45 * scale,
+        -0.55,
+        f"{report.verdict} · cross {size_of(f.cross_bytes)} in {f.cross_startups} · "
+        f"local {size_of(f.local_bytes)} in {f.local_startups} · "
+        f"{f.reductions} reductions · {f.ops} ops",
+        fontsize=9 * scale,
+    )
+    return figure
 
 
 def _column(ob: Obligations, producing: bool) -> list[str]:
@@ -168,15 +184,16 @@ def _column(ob: Obligations, producing: bool) -> list[str]:
 class _Picture:
     """Places endpoints (producers left, consumers right) and draws ops between them."""
 
-    LEFT, RIGHT, WIDTH = 2.2, 7.8, 10.0
+    WIDTH = 10.0
 
-    def __init__(self, ob: Obligations, axes: Any, rows: int) -> None:
-        self.ob, self.axes = ob, axes
+    def __init__(self, ob: Obligations, axes: Any, rows: int, scale: float) -> None:
+        self.ob, self.axes, self.scale = ob, axes, scale
+        left, self.half = (2.2, 1.75) if scale == 1 else (1.9, 1.75)
         axes.set_xlim(0, self.WIDTH)
         axes.set_ylim(-0.8, rows + 0.9)
         axes.axis("off")
         self.at: dict[str, tuple[float, float]] = {}
-        for x, producing in ((self.LEFT, True), (self.RIGHT, False)):
+        for x, producing in ((left, True), (self.WIDTH - left, False)):
             ids = _column(ob, producing)
             for i, name in enumerate(ids):
                 self.at[name] = (x, rows - 0.5 - i * rows / max(len(ids), 1))
@@ -190,8 +207,8 @@ class _Picture:
             low, high = min(ys) - 0.32, max(ys) + 0.4
             self.axes.add_patch(
                 FancyBboxPatch(
-                    (x - 1.75, low),
-                    3.5,
+                    (x - self.half, low),
+                    2 * self.half,
                     high - low,
                     boxstyle="round,pad=0.02,rounding_size=0.12",
                     fill=False,
@@ -199,12 +216,13 @@ class _Picture:
                 )
             )
             stack = self.ob.contract.domains[domain].stack
-            outside = x - 1.7 if x < 5 else x + 1.7
+            edge = self.half - 0.05
+            outside = x - edge if x < 5 else x + edge
             self.axes.text(
                 outside,
                 high - 0.06,
                 f"{domain} [{stack}]",
-                fontsize=8,
+                fontsize=8 * self.scale,
                 color="0.35",
                 va="top",
                 ha="left" if x < 5 else "right",
@@ -215,7 +233,7 @@ class _Picture:
             self.axes.text(
                 *self.at[name],
                 name,
-                fontsize=10,
+                fontsize=10 * self.scale,
                 ha="center",
                 va="center",
                 color="0.6" if idle else "black",
@@ -263,7 +281,7 @@ class _Picture:
             x + (-0.42 if left else 0.42),
             y - 0.16 * step,
             text,
-            fontsize=7.5,
+            fontsize=7.5 * self.scale,
             ha="right" if left else "left",
             va="center",
             style="italic",
@@ -283,8 +301,9 @@ class _Picture:
                 "arrowstyle": "-|>",
                 "linestyle": style,
                 "color": "0.15",
-                "shrinkA": 13,
-                "shrinkB": 13,
+                "shrinkA": 13 * self.scale,
+                "shrinkB": 13 * self.scale,
+                "mutation_scale": 10 * self.scale,
                 "connectionstyle": f"arc3,rad={bend}",
             },
         )
@@ -297,7 +316,7 @@ class _Picture:
                 x,
                 y,
                 label,
-                fontsize=7.5,
+                fontsize=7.5 * self.scale,
                 ha="center",
                 va="center",
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},

@@ -7,6 +7,7 @@ them; nothing is ever evaluated.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import tempfile
@@ -141,7 +142,10 @@ def decode(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
-        raise _located(str(error)) from None
+        located = _located(str(error))
+        if "[...]" in located.path:
+            located.path = _infinite(json.loads(data), "$") or located.path
+        raise BadInput(located.message, path=located.path) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"not JSON: {error}", path="$") from None
 
@@ -187,9 +191,25 @@ def _located(text: str) -> BadInput:
     for pattern, reason in ((_UNKNOWN, "unknown key"), (_MISSING, "missing key")):
         if field := pattern.match(what):
             key = field["key"]
-            plain = key.isprintable() and len(key) <= 64
-            return BadInput(reason, path=f"{path}.{key if plain else repr(key[:64])}")
+            return BadInput(reason, path=f"{path}.{key if _plain(key) else repr(key[:64])}")
     return BadInput(what[:1].lower() + what[1:], path=path)
+
+
+def _infinite(found: object, path: str) -> str | None:
+    """Path of the first number that no float holds, which msgspec does not name in a dict."""
+    if isinstance(found, float) and math.isinf(found):
+        return path
+    items: list[tuple[str, object]] = []
+    if isinstance(found, dict):
+        keyed = cast("dict[str, object]", found)
+        items = [(f"{path}.{key if _plain(key) else repr(key[:64])}", keyed[key]) for key in keyed]
+    elif isinstance(found, list):
+        items = [(f"{path}[{i}]", one) for i, one in enumerate(cast("list[object]", found))]
+    return next(filter(None, (_infinite(one, at) for at, one in items)), None)
+
+
+def _plain(key: str) -> bool:
+    return key.isprintable() and len(key) <= 64
 
 
 def _named(path: str | Path, read: Any) -> Any:

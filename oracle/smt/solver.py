@@ -71,10 +71,20 @@ def smtlib(script: Script, facts: Iterable[str] | None = None) -> str:
     return "\n".join([*lines, "(check-sat)", ""])
 
 
-def decide(script: Script, facts: Iterable[str] | None = None, *, rlimit: int = RLIMIT) -> Outcome:
-    """Decide a question in a fresh solver, facts asserted as they are."""
+def decide(
+    script: Script,
+    facts: Iterable[str] | None = None,
+    *,
+    rlimit: int = RLIMIT,
+    repeatable: bool = False,
+) -> Outcome:
+    """Decide a question in a fresh solver, facts asserted as they are.
+
+    An answer is the same whatever was asked before; which model is found may not be, unless
+    ``repeatable``, which takes a millisecond more.
+    """
     question = smtlib(script, facts)
-    solver = _solver(question, rlimit)
+    solver = _solver(question, rlimit, own=repeatable)
     return _outcome(solver, _check(solver))
 
 
@@ -109,14 +119,14 @@ def core(script: Script, *, rlimit: int = RLIMIT) -> tuple[str, ...] | None:
 DEFINITIONS = ("(define-fun", "(declare-datatypes")
 
 
-def _solver(question: str, rlimit: int) -> Any:
+def _solver(question: str, rlimit: int, own: bool = False) -> Any:
     """A fresh solver that has read a question.
 
     z3 keeps definitions in the context that they were read in, for whoever comes next: a
     question with definitions gets a context of its own, which takes a millisecond.
     """
     z3.set_param("memory_max_size", MEMORY_MB)
-    own = any(word in question for word in DEFINITIONS)
+    own = own or any(word in question for word in DEFINITIONS)
     solver: Any = z3.SimpleSolver(ctx=z3.Context() if own else None)
     solver.set("rlimit", rlimit)
     solver.from_string(question)

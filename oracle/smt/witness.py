@@ -261,7 +261,7 @@ def _solved(ob: Obligations, plan: Plan, goal: Condition, rlimit: int) -> Tensor
     largest = 2 if powers else LARGEST
     bounds = [f"(<= 0 {v} {largest})" for cells in model.tensors.values() for v in cells]
     claims = [f"(not ok_{model.conditions.index(goal)})", *bounds]
-    outcome = solver.decide(model.script.with_claims(*claims), rlimit=rlimit)
+    outcome = solver.decide(model.script.with_claims(*claims), rlimit=rlimit, repeatable=True)
     if outcome.answer is not Answer.SAT:
         return None
     return {

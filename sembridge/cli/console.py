@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from sembridge import io
 from sembridge.verdict import Verdict, Violation
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 ContractPath = Annotated[
     Path, typer.Argument(metavar="CONTRACT", help="Contract file; - reads standard input.")
@@ -23,7 +25,8 @@ PlanPath = Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file.")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but results.")]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Write here instead of stdout.")
+    Path | None,
+    typer.Option("--output", "-o", dir_okay=False, help="Write here instead of stdout."),
 ]
 
 
@@ -33,7 +36,11 @@ class _Terminal(Console):
         raise BrokenPipeError
 
 
-out = _Terminal(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 160)
+PIPED = 100
+"""Columns of a table where neither a terminal nor ``COLUMNS`` says."""
+
+_asked = sys.stdout.isatty() or "COLUMNS" in os.environ
+out = _Terminal(soft_wrap=True, highlight=False, width=None if _asked else PIPED)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 EXIT = {Verdict.LEGAL: 0, Verdict.ILLEGAL: 1, Verdict.UNKNOWN: 3}
@@ -52,6 +59,8 @@ def emit_bytes(data: bytes) -> None:
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     """A plain table for the terminal."""
+    from rich.table import Table
+
     drawn = Table(title=title, title_justify="left", header_style="bold")
     for column in columns:
         drawn.add_column(column, overflow="fold")
@@ -72,6 +81,14 @@ def progress(quiet: bool) -> Generator[Any]:
     if quiet or not err.is_terminal:
         yield None
         return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -130,7 +131,9 @@ def edges(
                     f["edge"],
                     type(f["contract"].placement).__name__.lower(),
                     ", ".join(f["facts"]),
-                    " · ".join(f["ops"]),
+                    " · ".join(
+                        op if n == 1 else f"{n} {op}" for op, n in Counter(f["ops"]).items()
+                    ),
                     size_of(f["footprint"].cross_bytes),
                     f["footprint"].cross_startups,
                     size_of(f["wire"].framed),
@@ -140,6 +143,8 @@ def edges(
         )
     )
     if not quiet:
+        if export is not None:
+            err.print(f"written to {export}/: {', '.join(f['edge'] for f in found)}", markup=False)
         single = sum(f["footprint"].cross_startups for f in found)
         err.print(f"startups: {single} one by one, {cost.cross_startups} with equal routes packed")
 

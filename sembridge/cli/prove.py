@@ -241,19 +241,26 @@ def judges(
         list[str] | None,
         typer.Option(help="Judges to compare (repeat the option); all sane ones by default."),
     ] = None,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="One judge more: run the plans on real ranks (needs torch)."),
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Put the same contracts and plans before every judge, and show where they disagree.
 
+    Without a source of pairs, 1,000 random ones are drawn.
     `accept-all` and `reject-all` are judges that are wrong on purpose: comparing one with the
     checker must find disagreements.
 
     Exit 0 where they agree, 1 where they do not, 2 on bad input.
 
     Examples: `sembridge judges --matrix --edges` · `sembridge judges --random 10000` ·
-    `sembridge judges --matrix --judge checker --judge accept-all`
+    `sembridge judges --matrix --judge checker --judge accept-all` ·
+    `sembridge judges --matrix --edges --live`
     """
+    asked = tuple(judge or SANE) + (("live",) if live else ())
     chosen: dict[str, Any] = {
         name: SOURCES[name]()
         for name, wanted in (("matrix", matrix), ("edges", edges), ("family", family))
@@ -267,7 +274,7 @@ def judges(
     started = time.perf_counter()
     with progress(quiet or as_json) as report:
         for name, pairs in chosen.items():
-            found[name] = compare(pairs, tuple(judge or SANE), progress=_ticking(report, name))
+            found[name] = compare(pairs, asked, progress=_ticking(report, name, quiet or as_json))
     seconds = round(time.perf_counter() - started, 3)
     if as_json:
         emit({"agreement": found, "solver": solver.version(), "volatile": {"seconds": seconds}})
@@ -276,9 +283,16 @@ def judges(
     raise typer.Exit(1 if any(a.disagreements for a in found.values()) else 0)
 
 
-def _ticking(report: Any, name: str) -> Callable[[int], None] | None:
-    """Progress of one source of pairs, whose number is not known."""
-    return None if report is None else lambda n: report(n, None, name)
+def _ticking(report: Any, name: str, silent: bool) -> Callable[[int], None] | None:
+    """Progress of one source of pairs, whose number is not known; without a terminal, a line."""
+
+    def said(n: int) -> None:
+        if n == 1:
+            err.print(f"pairs from {name}", markup=False)
+
+    if report is None:
+        return None if silent else said
+    return lambda n: report(n, None, name)
 
 
 def _print(found: dict[str, Agreement], quiet: bool) -> None:

@@ -1,27 +1,29 @@
-"""Experiments: reproduce, and the matrix as files."""
+"""Experiments: reproduce, render, and the matrix as files."""
 
 from __future__ import annotations
 
+import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from experiments import documents
+from experiments.documents import Document
+from experiments.ledger import Line, Standing, count, ledger, line
 from experiments.matrix import matrix as matrix_cases
-from experiments.registry import REPORTED, Result, Settings, Standing, choose, load
-from paper_figs.tables import write_result
+from experiments.registry import Experiment, Settings, choose, load
+from paper_figs.figures import write_figures
+from paper_figs.tables import CHECKS, CLAIMS, check_rows, claim_rows, write_csv, write_tables
 from sembridge import io
 from sembridge.cli.console import Json, Quiet, emit, err, out, progress, table
 from sembridge.cli.models import make_folder
 from sembridge.errors import BadInput
 from sembridge.lowering import lower
 
-MARKS = {
-    Standing.HOLDS: "✓",
-    Standing.DIFFERS: "✗ differs",
-    Standing.NOT_VALIDATED: "not validated",
-}
+Results = Annotated[Path, typer.Option(help="Folder of results.")]
 
 
 def reproduce(
@@ -29,9 +31,11 @@ def reproduce(
         list[str] | None,
         typer.Argument(metavar="[NAME ...]", help="quick (default), all, or experiment names."),
     ] = None,
-    results: Annotated[Path, typer.Option(help="Folder that results are written to.")] = Path(
-        "results"
-    ),
+    results: Results = Path("results"),
+    diff: Annotated[
+        bool,
+        typer.Option("--diff", help="Compare with the results in the folder; leave them alone."),
+    ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Run what is sampled by default to its end.")
     ] = False,
@@ -41,13 +45,14 @@ def reproduce(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run experiments: the paper's numbers beside ours, written to results/.
+    """Run experiments: each claim of the paper beside ours, written to results/.
 
-    Exit 0 where every claim holds, 1 where one differs, 2 on bad input. Claims that cannot be
-    validated here are counted and never pass.
+    Exit 0 where no claim differs, 1 where one does (with `--diff`: where anything outside
+    `volatile` does), 2 on bad input. What is not validated, not run or undecided is counted and
+    never passes. A run that was interrupted goes on where it was when it is started again.
 
     Examples: `sembridge reproduce table2` · `sembridge reproduce all --full` ·
-    `sembridge reproduce --list`
+    `sembridge reproduce table2 edges --diff` · `sembridge reproduce --list`
     """
     if listed:
         for e in load().values():
@@ -59,40 +64,112 @@ def reproduce(
         known = ", ".join(load())
         raise BadInput(f"no experiment {error.args[0]!r}: quick, all, {known}") from None
     make_folder(results)
-    found: list[Result] = []
-    with progress(quiet or as_json) as report:
-        for e in chosen:
-            settings = Settings(full=full, jobs=jobs, seed=seed, progress=report)
-            started = time.perf_counter()
-            result = e.run(settings)
-            seconds = round(time.perf_counter() - started, 3)
-            write_result(results, result, seconds)
-            found.append(result)
-            if not as_json:
-                _print(result, quiet)
-    counted = {s: sum(c.standing is s for r in found for c in r.claims) for s in Standing}
+    settings = Settings(full=full, jobs=jobs, seed=seed)
+    unfinished = results / ".unfinished" / documents.fingerprint(settings)
+    unfinished.mkdir(parents=True, exist_ok=True)
+    target = unfinished / "results" if diff else results
+    found: list[Document] = []
+    for e in chosen:
+        doc = _run(e, settings, target, unfinished, quiet or as_json)
+        found.append(doc)
+        if not as_json and not diff:
+            _print(doc, quiet)
+    differing = (
+        list(documents.differences(results, target, [d.name for d in found])) if diff else []
+    )
+    if not diff:
+        chosen_names = [doc.name for doc in found]
+        write_csv(results, chosen_names)
+        write_tables(results, chosen_names)
+    shutil.rmtree(unfinished)
+    if not any(unfinished.parent.iterdir()):
+        unfinished.parent.rmdir()
+    claims = count(_ledger_lines(found))
+    checks = count(c for doc in found for c in doc.checks)
     if as_json:
-        emit({"results": found, "claims": {str(s): n for s, n in counted.items()}})
+        emit({"results": found, "claims": claims, "checks": checks, "differences": differing})
+    elif diff:
+        for text in differing:
+            out.print(text, markup=False)
+        out.print(f"{len(differing)} differences from {results}/ outside volatile")
     else:
-        out.print(", ".join(f"{n} {s}" for s, n in counted.items()) + f"; written to {results}/")
-    raise typer.Exit(1 if counted[Standing.DIFFERS] else 0)
+        out.print(f"Claims of the paper: {_counted(claims)}")
+        out.print(f"Checks of this kit's own: {_counted(checks)}")
+        out.print(f"Written to {results}/")
+    differs = len(differing) if diff else claims[Standing.DIFFERS] + checks[Standing.DIFFERS]
+    raise typer.Exit(1 if differs else 0)
 
 
-def _print(result: Result, quiet: bool) -> None:
-    for t in result.tables:
+def _run(
+    e: Experiment, settings: Settings, target: Path, unfinished: Path, silent: bool
+) -> Document:
+    """Run an experiment, or take what an interrupted run of the same code had finished."""
+    done = unfinished / f"{e.name}.done"
+    if done.exists() and (target / f"{e.name}.json").exists():
+        return documents.read(target, e.name)
+    with progress(silent) as report:
+        started = time.perf_counter()
+        result = e.run(
+            Settings(
+                full=settings.full,
+                jobs=settings.jobs,
+                seed=settings.seed,
+                progress=report,
+                journals=unfinished,
+            )
+        )
+        doc = documents.document(result, settings, time.perf_counter() - started)
+    documents.write(target, doc, result)
+    done.touch()
+    return doc
+
+
+def _ledger_lines(found: Sequence[Document]) -> list[Line]:
+    """Every claim of the ledger, as this run left it."""
+    known = {one.name: one for doc in found for one in (*doc.claims, *doc.volatile.claims)}
+    return [known.get(name) or line(claim, None) for name, claim in ledger().items()]
+
+
+def _counted(counts: dict[Standing, int]) -> str:
+    return ", ".join(f"{n} {standing}" for standing, n in counts.items())
+
+
+def _print(doc: Document, quiet: bool) -> None:
+    for t in (*doc.tables, *doc.volatile.tables):
         out.print(table(t.title, t.columns, t.rows))
         if t.note and not quiet:
             out.print(t.note, style="dim")
-    out.print(
-        table(
-            f"{result.name}: {result.how}",
-            ("claim", "place", REPORTED, "ours", "standing"),
-            [
-                (c.name, c.where, c.paper, c.ours, MARKS[c.standing] + (c.note and f" ({c.note})"))
-                for c in result.claims
-            ],
-        )
-    )
+    claims = (*doc.claims, *doc.volatile.claims)
+    if claims:
+        out.print(table(f"{doc.name}: {doc.how}", CLAIMS, claim_rows(claims)))
+    if doc.checks:
+        out.print(table(f"{doc.name}: checks of this kit's own", CHECKS, check_rows(doc.checks)))
+
+
+STEPS = {"csv": write_csv, "tables": write_tables, "figures": write_figures}
+"""Steps from raw results to what is printed; to add one, add an entry."""
+
+
+def render(
+    steps: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[STEP ...]", help="csv, tables, figures; all by default."),
+    ] = None,
+    results: Results = Path("results"),
+    quiet: Quiet = False,
+) -> None:
+    """Make CSV, tables and figures anew from the raw results of a folder; nothing is run.
+
+    Examples: `sembridge render` · `sembridge render figures --results results`
+    """
+    unknown = set(steps or ()) - STEPS.keys()
+    if unknown:
+        raise BadInput(f"no step {min(unknown)!r}: {', '.join(STEPS)}")
+    found = documents.names(results)
+    for step in steps or STEPS:
+        STEPS[step](results, found)
+        if not quiet:
+            err.print(f"{step}: {len(found)} results")
 
 
 def matrix(
@@ -125,4 +202,5 @@ def matrix(
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command()(reproduce)
+    app.command()(render)
     app.command()(matrix)

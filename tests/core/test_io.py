@@ -241,6 +241,19 @@ def test_a_repeated_key_is_found_among_many():
         io.decode_plan(json.dumps({f"k{i}": 1 for i in range(300_000)}).encode())
 
 
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ('{"temperature": 1e999}', r"\$\.temperature"),
+        ('{"a": [{"b": [1, -1e999]}]}', r"\$\.a\[0\]\.b\[1\]"),
+        ('{"bell\\u0007": 1e999}', r"\$\.'bell\\x07'"),
+    ],
+)
+def test_a_number_out_of_range_is_named(text, path):
+    with pytest.raises(BadInput, match=f"^{path}: number out of range$"):
+        io.decode(text.encode(), dict[str, object])
+
+
 def run(*arguments, stdout):
     code = "from sembridge.cli import main; main()"
     return subprocess.run(
