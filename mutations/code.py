@@ -204,8 +204,13 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "a remainder is at most the divisor less one",
     ),
     (
-        r".*(ob\.completes|carried) (==|!=) VALUE.*",
-        r".*(ob\.completes|carried) (is|is not|<|>=) VALUE.*",
+        r".*(ob\.completes|carried) == VALUE.*",
+        r".*(ob\.completes|carried) (is|>=) VALUE.*",
+        "surfaces go by the names in the code, one object each, and `value` is the last of them",
+    ),
+    (
+        r".*(ob\.completes|carried) != VALUE.*",
+        r".*(ob\.completes|carried) (is not|<) VALUE.*",
         "surfaces go by the names in the code, one object each, and `value` is the last of them",
     ),
     (
