@@ -35,7 +35,10 @@ def test_live_prints_one_document(small, sembridge):
     assert document["sent"]["result"] == {
         "frames": 3, "payload": 3 * 101 * 4, "framed": 3 * (101 * 4 + 48),
     }  # fmt: skip
-    assert document["link"] == {"rate_bit_s": 1e9, "rtt_s": 0.0002}
+    assert document["link"] == {"kind": "emulated", "rate_bit_s": 1e9, "rtt_s": 0.0002}
+    measured = document["volatile"]["link"]
+    assert measured["rtt_min_s"] >= 0.0002
+    assert measured["rate_bit_s"] < 1.01e9
 
 
 def test_live_mlp_writes_what_it_prints(small, sembridge, tmp_path):
