@@ -21,11 +21,13 @@ from time import monotonic, sleep
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from experiments.engine import LIVE, live_installed
 from experiments.ledger import Check
 from experiments.registry import Result, Settings, Table, Volatile, experiment
 from sembridge.errors import BadInput, SemBridgeError
+from sembridge.live.faults import RunFailed
 from sembridge.live.link import LinkSpec
 from sembridge.live.netns import absent, namespaces
 
@@ -64,8 +66,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
 class Outcome(Struct, frozen=True, kw_only=True):
     """What became of a run: each survivor's end, and what was left.
 
-    ``ends`` gives a survivor's error code, ``finished``, or ``ended`` where the launcher ended
-    it; ``unplaced`` are errors that do not say local role, peer, edge and tag. ``error`` is the
+    ``ends`` gives a survivor's error code, ``finished``, ``told`` where it failed before it began,
+    or ``ended`` where the launcher ended it; ``unplaced`` are errors that do not say local role, peer, edge and tag. ``error`` is the
     run's own. Seconds are from the fault to the last survivor's end, and to the run's.
     """
 
@@ -181,6 +183,7 @@ def run(scenario: Scenario) -> Outcome:
     if scenario.victim == LAUNCHER:
         return _kill_launcher(scenario)
     watch, error = _Watch(scenario), ""
+    told: dict[str, str] = {}
     before = _descriptors()
     with tempfile.TemporaryDirectory() as folder:
         tempfile.tempdir, kept = folder, tempfile.tempdir
@@ -190,12 +193,15 @@ def run(scenario: Scenario) -> Outcome:
             if isinstance(caught, BadInput):
                 raise
             error = caught.code
+            told = caught.errors if isinstance(caught, RunFailed) else {}
         finally:
             ended = monotonic()
             tempfile.tempdir = kept
             watch.close()
         files = len(list(Path(folder).iterdir()))
-    return _outcome(scenario, watch, error, ended, files, _descriptors() - before)
+    outcome = _outcome(scenario, watch, error, ended, files, _descriptors() - before)
+    ends = {r: "told" if e == "ended" and r in told else e for r, e in outcome.ends.items()}
+    return replace(outcome, ends=ends)
 
 
 def _launch(scenario: Scenario, watch: _Watch) -> None:
