@@ -67,8 +67,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """What became of a run: each survivor's end, and what was left.
 
     ``ends`` gives a survivor's error code, ``finished``, ``told`` where it failed before it began,
-    or ``ended`` where the launcher ended it; ``unplaced`` are errors that do not say local role, peer, edge and tag. ``error`` is the
-    run's own. Seconds are from the fault to the last survivor's end, and to the run's.
+    or ``ended`` where the launcher ended it; ``unplaced`` are errors that do not say local role,
+    peer, edge and tag. ``error`` is the run's own. Seconds are from the fault to the last
+    survivor's end, and to the run's.
     """
 
     error: str
