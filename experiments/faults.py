@@ -35,7 +35,13 @@ DEADLINE_S = 3.0
 """What every wait for a peer is given."""
 
 CONNECT_S = 10.0
+STARTING_S = 20.0
+"""How long a host may take to load its libraries, before its ranks can connect."""
+
 MARGIN_S = 1.0
+OUTSIDE_S = 0.5
+"""How long the rank at whose moment a blow comes from outside stands still for it."""
+
 GONE_S = 5.0
 """How long after the run what it left is looked for."""
 
@@ -363,7 +369,8 @@ def _descriptors() -> int:
 
 def allowed_s(scenario: Scenario) -> float:
     """How long after the fault the last survivor may end."""
-    return (CONNECT_S if scenario.moment == CONNECTING else DEADLINE_S) + MARGIN_S
+    wait = STARTING_S + CONNECT_S if scenario.moment == CONNECTING else DEADLINE_S
+    return wait + MARGIN_S + (0 if scenario.victim == scenario.by else OUTSIDE_S)
 
 
 def faults_of(scenario: Scenario, outcome: Outcome) -> list[str]:

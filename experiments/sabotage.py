@@ -16,6 +16,7 @@ from threading import Timer
 from time import monotonic, sleep
 from typing import Any
 
+from experiments.faults import OUTSIDE_S
 from sembridge.contract import (
     Consumer,
     Contract,
@@ -176,7 +177,7 @@ class Suffering:
         if self.fate in SIGNALS:
             os.kill(os.getpid(), SIGNALS[self.fate])
         else:
-            sleep(1.0)
+            sleep(OUTSIDE_S)
 
     def _wrap(self, owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
         original = getattr(owner, name)
