@@ -1,4 +1,4 @@
-"""What the site needs beyond its pages: decisions in its menu, and links that stay inside it."""
+"""What the site needs beyond its pages: a whole menu, and links that stay inside it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ DOCS = Path(__file__).parent
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<target>[^)#:\s]+)(?P<anchor>#[^)]*)?\)")
 
 
+SECTIONS = {"How to": "how-to", "Explanation": "explanation", "Decisions": "decisions"}
+
+
 def on_config(config: Any) -> Any:
-    """Put every decision into the menu, in order."""
-    pages = sorted(p.relative_to(DOCS).as_posix() for p in (DOCS / "decisions").glob("*.md"))
-    config.nav.append({"Decisions": pages})
+    """Put every page of a section into the menu: those that ``mkdocs.yml`` orders come first."""
+    menu = {title: pages for entry in config.nav for title, pages in entry.items()}
+    for title, folder in SECTIONS.items():
+        listed = menu.setdefault(title, [])
+        pages = sorted(p.relative_to(DOCS).as_posix() for p in (DOCS / folder).glob("*.md"))
+        listed += [page for page in pages if page not in listed]
+    config.nav = [{title: pages} for title, pages in menu.items()]
     return config
 
 

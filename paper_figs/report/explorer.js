@@ -17,14 +17,21 @@
     for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
     return fill(node, ...children);
   };
-  const el = (name, attributes = {}, ...children) => made(document.createElement(name), attributes, children);
-  const svg = (name, attributes = {}, ...children) => made(document.createElementNS(SVG, name), attributes, children);
+  const el = (name, attributes = {}, ...children) =>
+    made(document.createElement(name), attributes, children);
+  const svg = (name, attributes = {}, ...children) =>
+    made(document.createElementNS(SVG, name), attributes, children);
   const short = (name, most) => (name.length > most ? `${name.slice(0, most - 1)}…` : name);
 
   // What is shown ------------------------------------------------------------------------------
 
   const plansOf = (item) => [
-    ...Object.entries(item.runs).map(([name, run]) => ({ key: name, name, run, contract: item.contract })),
+    ...Object.entries(item.runs).map(([name, run]) => ({
+      key: name,
+      name,
+      run,
+      contract: item.contract,
+    })),
     ...item.mutants.map((mutant) => ({
       key: mutant.key,
       name: mutant.name,
@@ -43,12 +50,16 @@
       for (const h of one.held ?? []) held.set(JSON.stringify([h.endpoint, h.surface]), h);
     return [...held.values()];
   };
-  const changedAt = (run, step) => new Set((stepsOf(run)[step]?.held ?? []).map((h) => JSON.stringify([h.endpoint, h.surface])));
+  const changedAt = (run, step) =>
+    new Set((stepsOf(run)[step]?.held ?? []).map((h) => JSON.stringify([h.endpoint, h.surface])));
 
   const choose = (item, key, step = 0) => {
     shown.case = item;
     shown.plans = plansOf(item);
-    shown.plan = shown.plans.find((plan) => plan.key === key) ?? shown.plans.find((plan) => plan.key === "semantic") ?? shown.plans[0];
+    shown.plan =
+      shown.plans.find((plan) => plan.key === key) ??
+      shown.plans.find((plan) => plan.key === "semantic") ??
+      shown.plans[0];
     shown.step = 0;
     drawCase();
     drawPlan();
@@ -59,7 +70,11 @@
     shown.step = Math.min(Math.max(Number.isInteger(step) ? step : 0, 0), last);
     drawStep(focus);
     if (!shown.listening) return;
-    const at = new URLSearchParams({ case: cases.indexOf(shown.case), plan: shown.plan.key, step: shown.step });
+    const at = new URLSearchParams({
+      case: cases.indexOf(shown.case),
+      plan: shown.plan.key,
+      step: shown.step,
+    });
     history.replaceState(null, "", `#${at}`);
   };
 
@@ -75,12 +90,21 @@
         drawPlan();
         go(0, false);
       });
-      return el("label", {}, input, el("span", {}, plan.name), el("span", { class: `verdict ${plan.run.verdict}` }, judged(plan.run)));
+      return el(
+        "label",
+        {},
+        input,
+        el("span", {}, plan.name),
+        el("span", { class: `verdict ${plan.run.verdict}` }, judged(plan.run)),
+      );
     };
     fill($("planners"), shown.plans.filter((plan) => !plan.mutant).map(radio));
     fill($("mutants"), shown.plans.filter((plan) => plan.mutant).map(radio));
     $("mutated").hidden = !shown.case.mutants.length;
-    fill($("why"), shown.case.why.map((sentence) => el("li", {}, sentence)));
+    fill(
+      $("why"),
+      shown.case.why.map((sentence) => el("li", {}, sentence)),
+    );
   };
 
   const drawContract = (contract) => {
@@ -89,32 +113,61 @@
     const rows = [
       ["value", `${value.kind} [${value.shape.join(", ")}] ${value.dtype}`],
       ["placement", [type, ...Object.entries(placement).map(([k, v]) => `${k} ${v}`)].join(" ")],
-      ["demanded", contract.consumers.filter((c) => c.demanded !== false).map((c) => `${c.id} ← ${c.source}`).join(", ") || "nobody"],
+      [
+        "demanded",
+        contract.consumers
+          .filter((c) => c.demanded !== false)
+          .map((c) => `${c.id} ← ${c.source}`)
+          .join(", ") || "nobody",
+      ],
     ];
     for (const [name, fact] of Object.entries(facts)) {
       if (!fact) continue;
       const said = fact.value === undefined ? "" : short(JSON.stringify(fact.value), 300);
-      rows.push([`${name.replaceAll("_", " ")} (${fact.origin}${fact.by ? `: ${fact.by}` : ""})`, said]);
+      rows.push([
+        `${name.replaceAll("_", " ")} (${fact.origin}${fact.by ? `: ${fact.by}` : ""})`,
+        said,
+      ]);
     }
-    fill($("contract"), rows.flatMap(([term, text]) => [el("dt", {}, term), text ? el("dd", {}, text) : null]));
+    fill(
+      $("contract"),
+      rows.flatMap(([term, text]) => [el("dt", {}, term), text ? el("dd", {}, text) : null]),
+    );
   };
 
   const drawPlan = () => {
     const { run, contract, mutant } = shown.plan;
     drawContract(contract);
-    const files = [["contract.json", contract], ["plan.json", run.plan]].filter(([, file]) => file);
-    const text = files.map(([name, file]) => `${name}\n${JSON.stringify(file, null, 1)}`).join("\n\n");
+    const files = [
+      ["contract.json", contract],
+      ["plan.json", run.plan],
+    ].filter(([, file]) => file);
+    const text = files
+      .map(([name, file]) => `${name}\n${JSON.stringify(file, null, 1)}`)
+      .join("\n\n");
     fill($("files"), mutant ? `${mutant.id}\n${mutant.diff}\n\n${text}` : text);
-    const [crossBytes, crosses, localBytes, locals, reductions, ops] = (run.footprint ?? []).map((n) => n.toLocaleString("en"));
+    const [crossBytes, crosses, localBytes, locals, reductions, ops] = (run.footprint ?? []).map(
+      (n) => n.toLocaleString("en"),
+    );
     const footprint = `cross ${crossBytes} B in ${crosses}, local ${localBytes} B in ${locals}, ${reductions} reductions, ${ops} ops`;
     fill(
       $("verdict"),
-      el("strong", { class: run.verdict, id: "shown-verdict" }, run.verdict === "legal" ? "✓ legal" : "✗ illegal"),
+      el(
+        "strong",
+        { class: run.verdict, id: "shown-verdict" },
+        run.verdict === "legal" ? "✓ legal" : "✗ illegal",
+      ),
       run.verdict === "legal" ? null : ` for ${rulesOf(run).join(", ")}`,
       mutant ? ` · ${mutant.says}` : null,
       run.footprint ? ` · ${footprint}` : null,
     );
-    const labels = stepsOf(run).map((_, i, all) => (i === 0 ? "start" : i === all.length - 1 ? "what the consumers observe" : `${i}. ${run.texts[i - 1]}`));
+    const labels = stepsOf(run).map((_, i, all) =>
+      i === 0
+        ? "start"
+        : i === all.length - 1
+          ? "what the consumers observe"
+          : `${i}. ${run.texts[i - 1]}`,
+    );
     fill(
       $("steps"),
       labels.map((label, i) => {
@@ -140,7 +193,9 @@
     if (focus) buttons[shown.step]?.focus();
     $("first").disabled = $("back").disabled = shown.step === 0;
     $("last").disabled = $("next").disabled = shown.step >= buttons.length - 1;
-    const wrong = buttons.length ? stepsOf(run)[shown.step].violations ?? [] : run.violations ?? [];
+    const wrong = buttons.length
+      ? (stepsOf(run)[shown.step].violations ?? [])
+      : (run.violations ?? []);
     const changed = changedAt(run, shown.step);
     fill(
       $("said"),
@@ -151,7 +206,18 @@
     fill(
       $("found"),
       wrong.length
-        ? el("ul", {}, wrong.map((v) => el("li", {}, el("strong", {}, v.rule), `${v.endpoint ? ` at ${v.endpoint}` : ""}: ${v.message}`)))
+        ? el(
+            "ul",
+            {},
+            wrong.map((v) =>
+              el(
+                "li",
+                {},
+                el("strong", {}, v.rule),
+                `${v.endpoint ? ` at ${v.endpoint}` : ""}: ${v.message}`,
+              ),
+            ),
+          )
         : null,
     );
     $("holdings").hidden = !buttons.length;
@@ -163,7 +229,9 @@
 
   const holds = (h, elements) => {
     if (!h.spans) return "whole";
-    const spans = h.spans.filter(([start, stop]) => start < stop).map(([start, stop]) => `${start}–${stop - 1}`);
+    const spans = h.spans
+      .filter(([start, stop]) => start < stop)
+      .map(([start, stop]) => `${start}–${stop - 1}`);
     return spans.length ? `elements ${spans.join(", ")} of ${elements}` : "no elements";
   };
 
@@ -174,11 +242,29 @@
     for (const [domain, { stack }] of Object.entries(contract.domains)) {
       const members = endpoints.filter((x) => x.domain === domain);
       if (!members.length) continue;
-      rows.push(el("tr", { class: "group" }, el("th", { colspan: "6", scope: "rowgroup" }, `${domain} [${stack}]`)));
+      rows.push(
+        el(
+          "tr",
+          { class: "group" },
+          el("th", { colspan: "6", scope: "rowgroup" }, `${domain} [${stack}]`),
+        ),
+      );
       for (const x of members) {
         const own = held.filter((h) => h.endpoint === x.id);
-        const label = [x.id, x.source && x.demanded === false ? el("small", {}, " not demanded") : null];
-        if (!own.length) rows.push(el("tr", {}, el("td", {}, ...label), el("td", {}, "–"), el("td", { colspan: "4" }, "nothing yet")));
+        const label = [
+          x.id,
+          x.source && x.demanded === false ? el("small", {}, " not demanded") : null,
+        ];
+        if (!own.length)
+          rows.push(
+            el(
+              "tr",
+              {},
+              el("td", {}, ...label),
+              el("td", {}, "–"),
+              el("td", { colspan: "4" }, "nothing yet"),
+            ),
+          );
         own.forEach((h, i) => {
           const fresh = changed.has(JSON.stringify([h.endpoint, h.surface]));
           rows.push(
@@ -202,10 +288,12 @@
   // Counterexample -----------------------------------------------------------------------------
 
   const KINDS = {
-    difference: (s) => `${s.endpoint} ends with other elements of ${s.surface} than the reference gives it:`,
+    difference: (s) =>
+      `${s.endpoint} ends with other elements of ${s.surface} than the reference gives it:`,
     missing: (s) => `${s.endpoint} ends without ${s.surface ?? "what it asked for"}.`,
     fault: (s) => `Op ${s.op + 1} cannot be carried out: ${s.says}.`,
-    condition: (s) => `Run on these values the plan gives what is expected, and breaks a rule all the same. It does not hold that ${s.says}.`,
+    condition: (s) =>
+      `Run on these values the plan gives what is expected, and breaks a rule all the same. It does not hold that ${s.says}.`,
     rejected: (s) => `The contract is rejected: ${s.says}.`,
   };
 
@@ -217,33 +305,65 @@
         "tr",
         {},
         el("th", { scope: "row" }, label),
-        values.map((v, i) => el("td", other && other[i] !== v ? { class: "wrong" } : {}, String(v))),
+        values.map((v, i) =>
+          el("td", other && other[i] !== v ? { class: "wrong" } : {}, String(v)),
+        ),
       );
     const rows = Object.entries(found.tensors).map(([name, values]) => numbers(name, values));
     const tables = [];
     if (rows.length) tables.push(["The producers' values", rows]);
     if (shows.observed)
-      tables.push([`${shows.surface} at ${shows.endpoint}`, [numbers("expected", shows.expected), numbers("observed", shows.observed, shows.expected)]]);
+      tables.push([
+        `${shows.surface} at ${shows.endpoint}`,
+        [numbers("expected", shows.expected), numbers("observed", shows.observed, shows.expected)],
+      ]);
     return fill(
       $("counterexample"),
       el("h3", {}, "Counterexample"),
-      el("p", {}, (shows.kind === "rejected" ? "" : `What fails in the SMT model: ${shows.rule}. `) + KINDS[shows.kind](shows)),
+      el(
+        "p",
+        {},
+        (shows.kind === "rejected" ? "" : `What fails in the SMT model: ${shows.rule}. `) +
+          KINDS[shows.kind](shows),
+      ),
       tables.flatMap(([title, body]) => [
-        el("p", { class: "hint" }, title + (found.elements > 64 ? ` (the first of ${found.elements} elements)` : "")),
-        el("div", { class: "wide", tabindex: "0", role: "region", "aria-label": title }, el("table", {}, el("tbody", {}, body))),
+        el(
+          "p",
+          { class: "hint" },
+          title + (found.elements > 64 ? ` (the first of ${found.elements} elements)` : ""),
+        ),
+        el(
+          "div",
+          { class: "wide", tabindex: "0", role: "region", "aria-label": title },
+          el("table", {}, el("tbody", {}, body)),
+        ),
       ]),
-      el("details", {}, el("summary", {}, "The shrunk contract and plan that it runs"), el("pre", { tabindex: "0", "aria-label": "Shrunk contract and plan" }, found.drawn)),
+      el(
+        "details",
+        {},
+        el("summary", {}, "The shrunk contract and plan that it runs"),
+        el("pre", { tabindex: "0", "aria-label": "Shrunk contract and plan" }, found.drawn),
+      ),
     );
   };
 
   // Picture ------------------------------------------------------------------------------------
 
-  const ROW = 58, LEFT = 110, RIGHT = 350, WIDTH = 460, HALF = 42;
+  const ROW = 58,
+    LEFT = 110,
+    RIGHT = 350,
+    WIDTH = 460,
+    HALF = 42;
 
   const placed = (contract) => {
-    const at = new Map(), boxes = [], domains = Object.keys(contract.domains);
+    const at = new Map(),
+      boxes = [],
+      domains = Object.keys(contract.domains);
     let height = 0;
-    for (const [x, side] of [[LEFT, contract.producers], [RIGHT, contract.consumers]]) {
+    for (const [x, side] of [
+      [LEFT, contract.producers],
+      [RIGHT, contract.consumers],
+    ]) {
       let y = 20;
       for (const domain of domains) {
         const members = side.filter((one) => one.domain === domain);
@@ -254,7 +374,12 @@
           at.set(one.id, { x, y: y + ROW / 2 - 6, one });
           y += ROW;
         }
-        boxes.push({ x, top, bottom: y - 4, label: `${domain} [${contract.domains[domain].stack}]` });
+        boxes.push({
+          x,
+          top,
+          bottom: y - 4,
+          label: `${domain} [${contract.domains[domain].stack}]`,
+        });
         y += 14;
       }
       height = Math.max(height, y);
@@ -265,41 +390,72 @@
   const path = (a, b) => {
     if (a.x !== b.x) {
       const sign = a.x < b.x ? 1 : -1;
-      return { d: `M${a.x + sign * HALF},${a.y} L${b.x - sign * (HALF + 3)},${b.y}`, at: (t) => [a.x + sign * HALF + t * (b.x - a.x - sign * 2 * HALF), a.y + t * (b.y - a.y)] };
+      return {
+        d: `M${a.x + sign * HALF},${a.y} L${b.x - sign * (HALF + 3)},${b.y}`,
+        at: (t) => [a.x + sign * HALF + t * (b.x - a.x - sign * 2 * HALF), a.y + t * (b.y - a.y)],
+      };
     }
-    const out = a.x === LEFT ? -1 : 1, bulge = 34 + 0.1 * Math.abs(b.y - a.y), x = a.x + out * HALF;
-    return { d: `M${x},${a.y} Q${x + out * bulge},${(a.y + b.y) / 2} ${x + out * 3},${b.y}`, at: () => [x + (out * bulge) / 2, (a.y + b.y) / 2] };
+    const out = a.x === LEFT ? -1 : 1,
+      bulge = 34 + 0.1 * Math.abs(b.y - a.y),
+      x = a.x + out * HALF;
+    return {
+      d: `M${x},${a.y} Q${x + out * bulge},${(a.y + b.y) / 2} ${x + out * 3},${b.y}`,
+      at: () => [x + (out * bulge) / 2, (a.y + b.y) / 2],
+    };
   };
 
   const linksOf = (op) => {
     switch (op.op) {
-      case "send": return [[op.src, op.dst]];
-      case "broadcast": return op.dsts.map((dst) => [op.src, dst]);
-      case "all_gather": return op.members.slice(1).map((member, i) => [op.members[i], member]);
+      case "send":
+        return [[op.src, op.dst]];
+      case "broadcast":
+        return op.dsts.map((dst) => [op.src, dst]);
+      case "all_gather":
+        return op.members.slice(1).map((member, i) => [op.members[i], member]);
       case "reduce": {
         const among = [...new Set([...op.sources, ...op.targets])];
         return among.slice(1).map((one, i) => [among[i], one]);
       }
-      default: return [];
+      default:
+        return [];
     }
   };
 
   const drawPicture = (contract, run, step) => {
     const { at, boxes, height } = placed(contract);
-    const held = holdingsAt(run, step), changed = new Set((stepsOf(run)[step]?.held ?? []).map((h) => h.endpoint));
+    const held = holdingsAt(run, step),
+      changed = new Set((stepsOf(run)[step]?.held ?? []).map((h) => h.endpoint));
     const ended = step === stepsOf(run).length - 1;
-    const refused = new Set(stepsOf(run).slice(0, step + 1).flatMap((s) => s.violations ?? []).map((v) => v.endpoint));
+    const refused = new Set(
+      stepsOf(run)
+        .slice(0, step + 1)
+        .flatMap((s) => s.violations ?? [])
+        .map((v) => v.endpoint),
+    );
     const drawn = boxes.map(({ x, top, bottom, label }) => [
       svg("rect", { class: "domain", x: x - 104, y: top, width: 208, height: bottom - top, rx: 8 }),
-      svg("text", { class: "small", x: x === LEFT ? x - 96 : x + 96, y: top + 15, "text-anchor": x === LEFT ? "start" : "end" }, short(label, 28)),
+      svg(
+        "text",
+        {
+          class: "small",
+          x: x === LEFT ? x - 96 : x + 96,
+          y: top + 15,
+          "text-anchor": x === LEFT ? "start" : "end",
+        },
+        short(label, 28),
+      ),
     ]);
     (run.plan?.ops ?? []).forEach((op, i) => {
-      const when = i + 1 < step ? "past" : i + 1 === step ? "now" : "later", local = op.op !== "send";
+      const when = i + 1 < step ? "past" : i + 1 === step ? "now" : "later",
+        local = op.op !== "send";
       const links = linksOf(op).filter(([a, b]) => at.has(a) && at.has(b) && a !== b);
       const parts = [];
       links.forEach(([from, to], j) => {
         const { d, at: along } = path(at.get(from), at.get(to));
-        const tips = op.op === "all_gather" || op.op === "reduce" ? { "marker-start": "url(#tip)", "marker-end": "url(#tip)" } : { "marker-end": "url(#tip)" };
+        const tips =
+          op.op === "all_gather" || op.op === "reduce"
+            ? { "marker-start": "url(#tip)", "marker-end": "url(#tip)" }
+            : { "marker-end": "url(#tip)" };
         parts.push(svg("path", { class: local ? "op local" : "op", d, ...tips }));
         if (j === 0) parts.push(disc(...along(0.35 + 0.15 * (i % 3)), i + 1));
       });
@@ -312,43 +468,112 @@
     for (const [id, { x, y, one }] of at) {
       const own = held.filter((h) => h.endpoint === id && h.surface !== "parameters");
       const idle = one.source && one.demanded === false;
-      const state = own.map((h) => `${h.surface}${h.spans ? " in part" : ""}${h.complete === false ? " (partial)" : ""}`).join(", ");
-      const mark = refused.has(id) ? "✗ " : ended && run.verdict === "legal" && one.source && !idle ? "✓ " : "";
-      const classes = [own.length ? "has" : "", idle ? "idle" : "", changed.has(id) ? "changed" : "", refused.has(id) ? "refused" : ""];
+      const state = own
+        .map(
+          (h) =>
+            `${h.surface}${h.spans ? " in part" : ""}${h.complete === false ? " (partial)" : ""}`,
+        )
+        .join(", ");
+      const mark = refused.has(id)
+        ? "✗ "
+        : ended && run.verdict === "legal" && one.source && !idle
+          ? "✓ "
+          : "";
+      const classes = [
+        own.length ? "has" : "",
+        idle ? "idle" : "",
+        changed.has(id) ? "changed" : "",
+        refused.has(id) ? "refused" : "",
+      ];
       drawn.push(
         svg(
           "g",
           { class: classes.join(" ") },
-          svg("rect", { class: "node", x: x - HALF, y: y - 19, width: 2 * HALF, height: 38, rx: 7 }),
+          svg("rect", {
+            class: "node",
+            x: x - HALF,
+            y: y - 19,
+            width: 2 * HALF,
+            height: 38,
+            rx: 7,
+          }),
           svg("text", { class: "mark", x, y: y - 3, "text-anchor": "middle" }, mark + short(id, 9)),
-          svg("text", { class: "small", x, y: y + 12, "text-anchor": "middle" }, short(state || (idle ? "not demanded" : "nothing"), 14)),
+          svg(
+            "text",
+            { class: "small", x, y: y + 12, "text-anchor": "middle" },
+            short(state || (idle ? "not demanded" : "nothing"), 14),
+          ),
           svg("title", {}, `${id}: ${state || "nothing"}`),
         ),
       );
     }
-    const tip = svg("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, markerUnits: "userSpaceOnUse", orient: "auto-start-reverse" }, svg("path", { class: "tip", d: "M0,0 L8,4 L0,8 z" }));
+    const tip = svg(
+      "marker",
+      {
+        id: "tip",
+        viewBox: "0 0 8 8",
+        refX: 7,
+        refY: 4,
+        markerWidth: 8,
+        markerHeight: 8,
+        markerUnits: "userSpaceOnUse",
+        orient: "auto-start-reverse",
+      },
+      svg("path", { class: "tip", d: "M0,0 L8,4 L0,8 z" }),
+    );
     fill(
       $("picture"),
-      svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": `The plan at step ${step}; the table below says the same in words` }, svg("defs", {}, tip), drawn.flat()),
+      svg(
+        "svg",
+        {
+          viewBox: `0 0 ${WIDTH} ${height}`,
+          role: "img",
+          "aria-label": `The plan at step ${step}; the table below says the same in words`,
+        },
+        svg("defs", {}, tip),
+        drawn.flat(),
+      ),
     );
   };
 
   const disc = (x, y, number) =>
-    svg("g", {}, svg("circle", { class: "disc", cx: x, cy: y, r: 9 }), svg("text", { class: "number", x, y: y + 4 }, String(number)));
+    svg(
+      "g",
+      {},
+      svg("circle", { class: "disc", cx: x, cy: y, r: 9 }),
+      svg("text", { class: "number", x, y: y + 4 }, String(number)),
+    );
 
   // Controls -----------------------------------------------------------------------------------
 
-  const KEYS = { ArrowDown: () => shown.step + 1, ArrowRight: () => shown.step + 1, ArrowUp: () => shown.step - 1, ArrowLeft: () => shown.step - 1, Home: () => 0, End: () => Infinity };
+  const KEYS = {
+    ArrowDown: () => shown.step + 1,
+    ArrowRight: () => shown.step + 1,
+    ArrowUp: () => shown.step - 1,
+    ArrowLeft: () => shown.step - 1,
+    Home: () => 0,
+    End: () => Infinity,
+  };
 
   const listen = () => {
     fill(
       $("case"),
       Object.entries(GROUPS).map(([group, label]) => {
         const members = cases.filter((item) => item.group === group);
-        return members.length ? el("optgroup", { label }, members.map((item) => el("option", { value: String(cases.indexOf(item)) }, item.name))) : null;
+        return members.length
+          ? el(
+              "optgroup",
+              { label },
+              members.map((item) =>
+                el("option", { value: String(cases.indexOf(item)) }, item.name),
+              ),
+            )
+          : null;
       }),
     );
-    $("case").addEventListener("change", () => choose(cases[Number($("case").value)], shown.plan.key));
+    $("case").addEventListener("change", () =>
+      choose(cases[Number($("case").value)], shown.plan.key),
+    );
     $("first").addEventListener("click", () => go(0, false));
     $("back").addEventListener("click", () => go(shown.step - 1, false));
     $("next").addEventListener("click", () => go(shown.step + 1, false));
@@ -359,8 +584,18 @@
       go(Math.min(KEYS[event.key](), Number.MAX_SAFE_INTEGER), true);
     });
     addEventListener("hashchange", () => fromAddress());
-    addEventListener("beforeprint", () => document.querySelectorAll("details:not([open])").forEach((one) => { one.open = true; one.dataset.printed = ""; }));
-    addEventListener("afterprint", () => document.querySelectorAll("[data-printed]").forEach((one) => { one.open = false; delete one.dataset.printed; }));
+    addEventListener("beforeprint", () =>
+      document.querySelectorAll("details:not([open])").forEach((one) => {
+        one.open = true;
+        one.dataset.printed = "";
+      }),
+    );
+    addEventListener("afterprint", () =>
+      document.querySelectorAll("[data-printed]").forEach((one) => {
+        one.open = false;
+        delete one.dataset.printed;
+      }),
+    );
   };
 
   const fromAddress = () => {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -131,9 +132,7 @@ def edges(
                     f["edge"],
                     type(f["contract"].placement).__name__.lower(),
                     ", ".join(f["facts"]),
-                    " · ".join(
-                        op if n == 1 else f"{n} {op}" for op, n in Counter(f["ops"]).items()
-                    ),
+                    _counted(f["ops"]),
                     size_of(f["footprint"].cross_bytes),
                     f["footprint"].cross_startups,
                     size_of(f["wire"].framed),
@@ -180,6 +179,10 @@ def _lowered(kind: str, edge: NamedEdge) -> dict[str, Any]:
         "footprint": report.footprint,
         "wire": framed(ob, plan.ops),
     }
+
+
+def _counted(ops: Sequence[str]) -> str:
+    return " · ".join(op if n == 1 else f"{n} {op}" for op, n in Counter(ops).items())
 
 
 def _export(folder: Path, found: list[dict[str, Any]]) -> None:
