@@ -80,6 +80,15 @@ def programs(facts: ModelFacts, ask: Ask) -> tuple[Any, Any]:
     return program(rows * ask.prompt_tokens), program(rows)
 
 
+def prompts(ask: Ask, vocabulary: int) -> tuple[tuple[int, ...], ...]:
+    """A prompt for each row, of random tokens under the asked seed."""
+    random = Random(ask.seed)
+    return tuple(
+        tuple(random.randrange(vocabulary) for _ in range(ask.prompt_tokens))
+        for _ in range(ask.concurrency)
+    )
+
+
 TASKS = {"timers": "experiments.timers:serve"}
 """What ranks run for a purpose, where it is not the engine itself."""
 
@@ -101,13 +110,9 @@ def run(ask: Ask) -> Run:
     folder = saved(ask.model)
     config = read_config(folder)
     first, then = programs(facts_of(folder), ask)
-    random = Random(ask.seed)
-    prompts = tuple(
-        tuple(random.randrange(config.vocab_size) for _ in range(ask.prompt_tokens))
-        for _ in range(ask.concurrency)
-    )
+    given = prompts(ask, config.vocab_size)
     requests = tuple(
-        Request(id=name, prompts=prompts, steps=steps, first=first, then=then)
+        Request(id=name, prompts=given, steps=steps, first=first, then=then)
         for name, steps in (("warm", WARM_STEPS), ("measured", ask.output_tokens))
     )
     said: dict[str, list[float]] = {"warm": [], "measured": []}
