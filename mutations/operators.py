@@ -6,7 +6,7 @@ a mutant should trip; an operator that expects none makes mutants that stay lega
 is the paper's section or the public bug whose kind it is; ``example`` is a mutant's id, and the
 tests hold that it ends as the entry says. To add an operator, add one decorated function.
 
-Frames have no operators: there is no transport here whose frames could be mutated.
+What crosses the wire has mutants of its own: :mod:`mutations.frames`.
 """
 
 # ruff: noqa: D103  (an operator's entry says what it does)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -18,6 +19,8 @@ from mutations.campaign import (
     mutant_of,
     run,
 )
+from mutations.frames import MUTANTS, tallies
+from mutations.fuzz import FRAMES, fuzz
 from mutations.operators import OPERATORS
 from mutations.report import (
     Matrix,
@@ -92,6 +95,12 @@ def mutate(
         Path | None, typer.Option(help="With --show: write its contract and plan here.")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the operators and stop.")] = False,
+    frames: Annotated[
+        bool,
+        typer.Option(
+            "--frames", help="Frames and handshakes, and --limit corrupt streams (10,000)."
+        ),
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -103,8 +112,12 @@ def mutate(
 
     Examples: `sembridge mutate --matrix --edges --results results/mutations` ·
     `sembridge mutate edge.json plan.json --operators drop-delivery` ·
-    `sembridge mutate --show 'matrix/replica.tp2.d1.v0/semantic:stale-tag:2'`
+    `sembridge mutate --show 'matrix/replica.tp2.d1.v0/semantic:stale-tag:2'` ·
+    `sembridge mutate --frames`
     """
+    if frames:
+        _frames(FRAMES if limit is None else limit, seed, listed, as_json, quiet)
+        return
     given = _given(contract, plan)
     if listed:
         _list(as_json)
@@ -169,6 +182,49 @@ def _list(as_json: bool) -> None:
         return
     shown = [(*row[:3], " ".join(row[3]) or "legal", row[4]) for row in rows]
     out.print(table(f"{len(rows)} operators", columns[:-1], shown))
+
+
+def _frames(streams: int, seed: int, listed: bool, as_json: bool, quiet: bool) -> None:
+    """Mutants of frames and handshakes, and corrupt streams, against a real receiver."""
+    columns = ("name", "on", "says", "refused", "stale")
+    if listed:
+        shown = [[getattr(m, column) for column in columns] for m in MUTANTS.values()]
+        if as_json:
+            emit([dict(zip(columns, row, strict=True)) for row in shown])
+        else:
+            rows = [(*row[:3], " ".join(row[3]) or "passed over") for row in shown]
+            out.print(table(f"{len(rows)} mutants of frames", columns[:-1], rows))
+        return
+    with progress(quiet or as_json) as tick:
+        found = tallies(progress=tick and (lambda done, of: tick(done, of, "mutants")))
+        fuzzed = fuzz(streams, seed, progress=tick and (lambda done, of: tick(done, of, "streams")))
+    amiss = sum(t.amiss for t in found)
+    if as_json:
+        rows = [
+            {"name": t.mutant.name, "made": t.made, "reasons": t.reasons, "amiss": t.amiss}
+            for t in found
+        ]
+        emit({"mutants": rows, "fuzz": fuzzed, "clean": not amiss and fuzzed.clean})
+    else:
+        if not quiet:
+            rows = [
+                (t.mutant.name, t.mutant.says, t.made, _counted(t.reasons), t.amiss or "")
+                for t in found
+            ]
+            names = ("mutant", "what is wrong", "made", "refused for", "amiss")
+            out.print(table("Frames and handshakes", names, rows))
+        out.print(f"{sum(t.made for t in found)} mutants of {len(found)} kinds, {amiss} amiss")
+        out.print(
+            f"{fuzzed.streams} corrupt streams: {_counted(fuzzed.reasons)}; {fuzzed.wrong} wrong, "
+            f"{fuzzed.late} late, {fuzzed.threads} threads and {fuzzed.descriptors} descriptors "
+            "left",
+            markup=False,
+        )
+    raise typer.Exit(0 if not amiss and fuzzed.clean else 1)
+
+
+def _counted(reasons: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {n}" for reason, n in reasons.items())
 
 
 def _show(

@@ -15,7 +15,7 @@ from contextlib import suppress
 from threading import Thread
 from time import monotonic, sleep
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from sembridge.errors import BadInput
 from sembridge.live.faults import DeadlineExceeded, LiveError, PeerClosed, PeerRefused
@@ -72,7 +72,8 @@ def new_key() -> bytes:
     return secrets.token_bytes(KEY_BYTES)
 
 
-def _hello(name: str) -> bytes:
+def hello(name: str) -> bytes:
+    """What both ends say first: the protocol, the rank's name, and a fresh nonce."""
     encoded = name.encode()
     if not 0 < len(encoded) <= NAME_BYTES or b"\0" in encoded:
         raise BadInput(f"a rank's name has 1 to {NAME_BYTES} bytes: {name!r}")
@@ -89,7 +90,8 @@ def _name(hello: bytes) -> str:
         raise PeerRefused("a name that is no text") from None
 
 
-def _mac(key: bytes, role: bytes, ours: bytes, theirs: bytes) -> bytes:
+def proof(key: bytes, role: bytes, ours: bytes, theirs: bytes) -> bytes:
+    """What one end sends to show that it has the key: a MAC of its role and both hellos."""
     return hmac.digest(key, role + ours + theirs, "sha256")
 
 
@@ -112,14 +114,14 @@ def _receive(sock: socket.socket, size: int, deadline: float) -> bytes:
 
 
 def _prove(sock: socket.socket, role: bytes, ours: bytes, theirs: bytes, key: bytes) -> None:
-    sock.sendall(_mac(key, role, ours, theirs))
+    sock.sendall(proof(key, role, ours, theirs))
 
 
 def _verify(
     sock: socket.socket, role: bytes, theirs: bytes, ours: bytes, key: bytes, deadline: float
 ) -> None:
-    proof = _receive(sock, MAC_BYTES, deadline)
-    if not hmac.compare_digest(proof, _mac(key, role, theirs, ours)):
+    given = _receive(sock, MAC_BYTES, deadline)
+    if not hmac.compare_digest(given, proof(key, role, theirs, ours)):
         raise PeerRefused("the proof is not of this run's key")
 
 
@@ -134,6 +136,8 @@ def greet(
 ) -> tuple[socket.socket, str]:
     """Prove to the peer who this is, and have it prove who it is; its socket and name.
 
+    The socket is closed where that fails.
+
     Raises:
         PeerRefused: a peer that is not expected, or has another key.
         DeadlineExceeded, PeerClosed: a peer that says too little.
@@ -142,29 +146,55 @@ def greet(
         sock.settimeout(max(0.001, deadline - monotonic()))
         if credentials.tls is not None:
             sock = credentials.tls.wrap(sock, server=server)
-        ours = _hello(name)
-        sock.sendall(ours)
-        theirs = _receive(sock, HELLO_BYTES, deadline)
-        peer = _name(theirs)
-        if peer not in expected:
-            raise PeerRefused(f"no peer of the name {peer!r} is expected")
-        if server:
-            _verify(sock, b"connects", theirs, ours, credentials.key, deadline)
-            _prove(sock, b"accepts", ours, theirs, credentials.key)
-        else:
-            _prove(sock, b"connects", ours, theirs, credentials.key)
-            _verify(sock, b"accepts", theirs, ours, credentials.key, deadline)
-    except TimeoutError:
-        raise DeadlineExceeded("the peer did not prove itself in time", local=name) from None
-    except OSError as error:  # ssl.SSLError is one
-        raise PeerRefused(f"{error}", local=name) from error
-    return sock, peer
+        return sock, _exchange(
+            sock, name, credentials.key, deadline=deadline, server=server, expected=expected
+        )
+    except BaseException as error:
+        sock.close()  # the wrapped one, which its caller does not know
+        if isinstance(error, TimeoutError):
+            raise DeadlineExceeded("the peer did not prove itself in time", local=name) from None
+        if isinstance(error, OSError):  # ssl.SSLError is one
+            raise PeerRefused(f"{error}", local=name) from error
+        raise
+
+
+def _exchange(
+    sock: socket.socket,
+    name: str,
+    key: bytes,
+    *,
+    deadline: float,
+    server: bool,
+    expected: Collection[str],
+) -> str:
+    ours = hello(name)
+    sock.sendall(ours)
+    theirs = _receive(sock, HELLO_BYTES, deadline)
+    peer = _name(theirs)
+    if peer not in expected:
+        raise PeerRefused(f"no peer of the name {peer!r} is expected")
+    if server:
+        _verify(sock, b"connects", theirs, ours, key, deadline)
+        _prove(sock, b"accepts", ours, theirs, key)
+    else:
+        _prove(sock, b"connects", ours, theirs, key)
+        _verify(sock, b"accepts", theirs, ours, key, deadline)
+    return peer
 
 
 class Refusals(Struct, kw_only=True):
-    """Connections that were turned away while peers were awaited."""
+    """Connections that were turned away while peers were awaited, by the error's code."""
 
-    count: int = 0
+    by_code: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """All of them."""
+        return sum(self.by_code.values())
+
+    def add(self, code: str) -> None:
+        """Count one more."""
+        self.by_code[code] = self.by_code.get(code, 0) + 1
 
 
 def accept_peers(
@@ -199,11 +229,12 @@ def accept_peers(
                 expected=[p for p in peers if p not in proven],
             )
             if proven.setdefault(peer, wrapped) is not wrapped:
+                wrapped.close()
                 raise PeerRefused(f"{peer!r} is connected already")
-        except LiveError:
-            refusals.count += 1
-            sock.close()
+        except LiveError as error:
+            refusals.add(error.code)
 
+    complete = False
     try:
         with listener:
             while len(proven) < len(peers):
@@ -217,22 +248,21 @@ def accept_peers(
                 except TimeoutError:
                     continue
                 if len(unproven) >= MAX_STRANGERS:
-                    refusals.count += 1
+                    refusals.add("crowd")
                     sock.close()
                     continue
                 thread = Thread(target=hear, args=(sock,), daemon=True)
                 unproven[thread] = sock
                 thread.start()
-    except BaseException:
-        for sock in proven.values():
-            sock.close()
-        raise
+        complete = True
     finally:
         for thread, sock in unproven.items():
             if sock not in proven.values():
                 with suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
             thread.join()
+        for sock in () if complete else proven.values():
+            sock.close()
     return proven
 
 
@@ -264,11 +294,9 @@ def connect_peer(
                 )
                 return wrapped
             except PeerClosed as error:  # too many strangers at its door, perhaps
-                sock.close()
                 failure = error
-            except BaseException:
-                sock.close()
-                raise
+            except LiveError as error:
+                raise error.placed(local=name, peer=peer) from error
         if monotonic() > deadline:
             raise DeadlineExceeded(failure.message, local=name, peer=peer) from failure
         sleep(0.02)

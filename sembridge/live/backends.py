@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any
@@ -219,18 +220,25 @@ class Communicator:
         self._wait(lambda: self.group.allreduce([data], options))
 
     def _wait(self, post: Callable[[], Any]) -> None:
-        """Post a collective and wait for it.
-
-        Raises:
-            PeerClosed, DeadlineExceeded: what the library says of a dead or a late member.
-        """
-        try:
+        with native_errors(self.local, self.members):
             post().wait()
-        except RuntimeError as error:
-            said = str(error).partition("\n")[0].partition(". ")[0]
-            late = "timed out" in said.lower() or "timeout" in said.lower()
-            kind = DeadlineExceeded if late else PeerClosed
-            raise kind(f"native collective: {said}", local=self.local) from error
+
+
+@contextmanager
+def native_errors(local: str, members: Sequence[str]) -> Iterator[None]:
+    """Type what a communicator library says of a dead or a late member.
+
+    Raises:
+        PeerClosed, DeadlineExceeded: instead of RuntimeError; the peers are the other members.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        said = str(error).partition("\n")[0].partition(". ")[0]
+        late = "timed out" in said.lower() or "timeout" in said.lower()
+        kind = DeadlineExceeded if late else PeerClosed
+        others = ", ".join(m for m in members if m != local)
+        raise kind(f"native collective: {said}", local=local, peer=others) from error
 
 
 assert all(b.reduces <= DTYPES.keys() for b in BACKENDS.values())

@@ -182,16 +182,18 @@ class Connection:
         else:
             size = sum(b.nbytes for b in left)
             for begin, end, arrival in self._link.arrivals(outgoing.start, size):
-                self._wait_until(arrival)
+                self._wait_until(arrival, outgoing.deadline)
                 self._write_all(_between(outgoing.buffers, begin, end), outgoing.deadline)
         if outgoing.done is not None:
             outgoing.done()
 
-    def _wait_until(self, arrival_ns: int) -> None:
-        """Wait for an arrival, unless the connection ends first."""
+    def _wait_until(self, arrival_ns: int, deadline: float) -> None:
+        """Wait for an arrival, unless the connection ends or is late first."""
         while arrival_ns - monotonic_ns() > _PATIENCE_S * 1e9:
             sleep(_PATIENCE_S / 2)
             self._check()
+            if monotonic() > deadline:
+                raise self._fail(self._late("sending: the link is too slow"))
         wait_until(arrival_ns)
 
     def _write_all(self, buffers: list[memoryview], deadline: float) -> None:
@@ -388,5 +390,8 @@ def _between(buffers: Sequence[memoryview], begin: int, end: int) -> list[memory
 
 def _poll(sock: socket.socket, seconds: float) -> None:
     poll = select.poll()
-    poll.register(sock, select.POLLIN)
+    try:
+        poll.register(sock, select.POLLIN)
+    except ValueError:  # closed by another thread just now, as the next read will find
+        return
     poll.poll(min(seconds, 3600.0) * 1e3)

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from sembridge.errors import BadInput
 from sembridge.kernels import KERNELS, Array, numpy_dtype, pack, record_dtype, result_dtype, unpack
-from sembridge.live.backends import Backend, Communicator, Tensor, torch, torch_dtype
+from sembridge.live.backends import Backend, Communicator, Tensor, native_errors, torch, torch_dtype
 from sembridge.live.carrier import NOTHING, Connection
 from sembridge.live.faults import FrameRejected, LiveError, PeerClosed
 from sembridge.live.frame import control, describe
@@ -115,10 +115,15 @@ class Rank:
         """The communicator of some ranks of this domain, made when it is first needed.
 
         All of them have to ask for it.
+
+        Raises:
+            PeerClosed, DeadlineExceeded: one of them is gone, or does not.
         """
         key = tuple(sorted(members, key=lambda m: (len(m), m)))
         if key not in self._native:
-            self._native[key] = Communicator(self.backend, self._join(key), key, self.name)
+            with native_errors(self.name, key):
+                group = self._join(key)
+            self._native[key] = Communicator(self.backend, group, key, self.name)
         return self._native[key]
 
     def scheduled(self, ob: Obligations, plan: Plan) -> Schedule:
@@ -162,10 +167,10 @@ class Rank:
         try:
             for step in plan_schedule.steps:
                 work.carry_out(step)
+            for connection in work.used:
+                connection.flush(work.deadline)
         except LiveError as error:
             raise error.placed(local=self.name, edge=edge, tag=work.tag) from error
-        for connection in work.used:
-            connection.flush(work.deadline)
         if plan_schedule.fault is not None:
             raise plan_schedule.fault
         return {x: work.observation(x, plan_schedule) for x in mine}

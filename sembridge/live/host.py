@@ -11,6 +11,7 @@ import ctypes
 import importlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -66,18 +67,19 @@ def main() -> int:
     module, _, name = orders.task.partition(":")
     torch().set_num_threads(orders.threads)
     task = getattr(importlib.import_module(module), name)
+    host = os.getpid()
     children: dict[int, str] = {}
     for lane in orders.lanes:
         sys.stdout.flush()
         pid = os.fork()
         if not pid:
-            _rank_process(orders, lane, task)
+            _rank_process(orders, lane, task, host)
         children[pid] = lane.name
     for lane in orders.lanes:
         os.close(lane.events)
         if lane.listener is not None:
             os.close(lane.listener)
-    Thread(target=_end_with_launcher, daemon=True).start()
+    Thread(target=_end_with_launcher, args=(children, orders.run_dir), daemon=True).start()
     while children:
         pid, status = os.wait()
         ended = {"rank": children.pop(pid), "status": os.waitstatus_to_exitcode(status)}
@@ -86,16 +88,20 @@ def main() -> int:
     return 0
 
 
-def _end_with_launcher() -> None:
+def _end_with_launcher(children: dict[int, str], run_dir: str) -> None:
     while os.read(0, 4096):
         pass
+    for pid in tuple(children):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(run_dir, ignore_errors=True)
     os.killpg(0, signal.SIGKILL)
 
 
-def _rank_process(orders: Orders, lane: Lane, task: Any) -> NoReturn:
+def _rank_process(orders: Orders, lane: Lane, task: Any, host: int) -> NoReturn:
     status = 1
     try:
-        _die_with_parent()
+        _die_with_parent(host)
         for other in orders.lanes:
             if other is not lane:
                 os.close(other.events)
@@ -107,9 +113,11 @@ def _rank_process(orders: Orders, lane: Lane, task: Any) -> NoReturn:
         os._exit(status)
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(parent: int) -> None:
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died first
+        os._exit(1)
 
 
 def run_rank(orders: Orders, lane: Lane, task: Any) -> int:

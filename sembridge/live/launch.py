@@ -35,6 +35,9 @@ from sembridge.live.mesh import LOOPBACK, Address, listen
 MAX_LANES = 64
 UNSHAPED = LinkSpec()
 MAX_LINE = 16 * 2**20
+SILENT = ("defect", "ended without a word")
+"""All that is known of a rank whose host is gone, too."""
+
 GRACE_S = 1.0
 """How long the other ranks may take to say what a failure did to them."""
 
@@ -73,6 +76,7 @@ def launch(
     *,
     deadline_s: float = 120.0,
     op_deadline_s: float = 30.0,
+    connect_s: float = 30.0,
     link: LinkSpec = UNSHAPED,
     tls: Tls | None = None,
     on_event: Callable[[str, dict[str, Any]], None] = lambda rank, event: None,
@@ -83,8 +87,8 @@ def launch(
 
     The function is called with the :class:`~sembridge.live.executor.Rank` and ``arguments``, and
     returns something that JSON can say. ``op_deadline_s`` bounds every wait for a peer,
-    ``deadline_s`` the run. ``on_event`` receives what ranks emit, ``on_start`` the hosts'
-    process ids.
+    ``connect_s`` the wait for all of them at the start, ``deadline_s`` the run. ``on_event``
+    receives what ranks emit, ``on_start`` the hosts' process ids.
 
     Raises:
         RunFailed: the first rank to fail, with its reason; what it did to others is in ``errors``.
@@ -105,6 +109,7 @@ def launch(
             task=task,
             arguments=dict(arguments),
             op_deadline_s=op_deadline_s,
+            connect_s=connect_s,
             link=link,
             tls=tls,
             threads=threads,
@@ -134,6 +139,7 @@ class _Run:
         task: str,
         arguments: dict[str, Any],
         op_deadline_s: float,
+        connect_s: float,
         link: LinkSpec,
         tls: Tls | None,
         threads: int,
@@ -167,7 +173,7 @@ class _Run:
                         task=task,
                         arguments=arguments,
                         deadline_s=op_deadline_s,
-                        connect_s=max(op_deadline_s, 30.0),
+                        connect_s=connect_s,
                         threads=threads,
                     ),
                 )
@@ -246,6 +252,8 @@ class _Run:
             return
         if not piece:
             self._readers.unregister(key.fileobj)
+            if reader.rank and reader.rank not in self.results:
+                self.errors.setdefault(reader.rank, SILENT)
             return
         reader.pending += piece
         *lines, rest = reader.pending.split(b"\n")
@@ -267,11 +275,15 @@ class _Run:
             case {"rank": name, "status": status}:
                 if status < 0:
                     self.errors[name] = ("killed", f"ended by {signal.Signals(-status).name}")
-                elif status and name not in self.results:
+                elif status and not self._heard(name):
                     # With status 0 its result may still be in its own pipe.
-                    self.errors.setdefault(name, ("defect", f"ended with status {status}"))
+                    self.errors[name] = ("defect", f"ended with status {status}")
             case _:
                 self.errors.setdefault(rank, ("defect", "says what the launcher cannot read"))
+
+    def _heard(self, rank: str) -> bool:
+        """Whether a rank itself said how it ended."""
+        return rank in self.results or self.errors.get(rank, SILENT) is not SILENT
 
     def _failure(self) -> RunFailed:
         """Causes before consequences: a closed peer is the consequence of something."""

@@ -230,8 +230,11 @@ def run(
     planned: Sequence[Planned],
     *,
     on_event: Callable[[str, dict[str, Any]], None] = lambda rank, event: None,
+    on_start: Callable[[dict[str, int]], None] = lambda hosts: None,
 ) -> Outcome:
     """Serve the planned requests in turn by one pair of engines; what every rank saw.
+
+    ``on_event`` receives each step's tokens, ``on_start`` the domains' host process ids.
 
     Raises:
         RunFailed, DeadlineExceeded, BadInput: as :func:`sembridge.live.launch.launch`.
@@ -257,6 +260,7 @@ def run(
         op_deadline_s=site.op_deadline_s,
         link=site.link,
         on_event=on_event,
+        on_start=on_start,
     )
 
 

@@ -185,19 +185,21 @@ APART = Policy(name="apart", materialize="never")
 
 
 def drawn(random):
-    """Lanes of few rows and columns: serving them apart and assembling cost about the same."""
-    tails = "".join(random.choices("ghtuv", k=random.randint(2, 6)))
-    rows, wide = random.randint(1, 3), random.randint(1, 24)
-    choices = (Choice(banned=(0,)[: wide - 1]),) * rows
-    given = random.choice(("consumers", "everywhere"))
-    surfaces = (Complete(), Tokens(), Logprobs(), ChosenTokens(choices=choices, given=given))
+    """Lanes of few rows and columns: serving them apart and assembling cost about the same.
+
+    Parameters of a row are ten times its token: values that weigh about as much are frequent.
+    """
+    tails = "".join(random.choices("ghtuv", k=random.randint(3, 6)))
+    rows, wide = random.randint(0, 2), random.choice((1, 11)) + random.randint(0, 4)
+    given = random.choice(("consumers", "consumers", "everywhere"))
+    chosen = ChosenTokens(choices=(Choice(),) * rows, given=given)
     edge = contract(
         3,
         tails=tails,
         sources="".join(random.choices("012", k=len(tails))),
         shape=(rows, wide),
         dtype=random.choice(("float32", "bfloat16")),
-        surface=random.choice(surfaces),
+        surface=random.choice((Complete(), Tokens(), Logprobs(), chosen, chosen, chosen)),
     )
     producers = tuple(Producer(id=f"p{i}", domain=random.choice("gh")) for i in range(3))
     domains = edge.domains | {"g": edge.domains["h"]}
@@ -256,6 +258,17 @@ def test_lanes_are_assembled_exactly_where_that_moves_less():
         assert check(edge, made).footprint == min(r.footprint for r in reports)
         assembles[bool(mixed), AllGather in map(type, made.ops)] += 1
     assert min(assembles[True, True], assembles[True, False]) > 50
+
+
+@pytest.mark.parametrize(
+    ("sources", "wide", "gathers"),
+    [("001", 11, True), ("001", 12, False), ("012", 13, True), ("012", 14, False)],
+)
+def test_among_equal_bytes_startups_decide_and_parameters_count(sources, wide, gathers):
+    """One value as three slices, or one token a source and the parameters: ten times a token."""
+    chosen = ChosenTokens(choices=(Choice(), Choice()))
+    edge = contract(3, tails="ttt", sources=sources, shape=(2, wide), surface=chosen)
+    assert (AllGather in map(type, lower(edge).ops)) is gathers
 
 
 def test_the_first_lane_serves_the_others_of_its_domain():

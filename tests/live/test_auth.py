@@ -106,7 +106,7 @@ def test_an_acceptor_without_the_key_is_refused():
     def impostor() -> None:
         sock, _ = listener.accept()
         hello = sock.recv(HELLO_BYTES, socket.MSG_WAITALL)
-        sock.sendall(auth._hello("s"))
+        sock.sendall(auth.hello("s"))
         mac = sock.recv(MAC_BYTES, socket.MSG_WAITALL)
         sock.sendall(mac)  # reflects what it was sent
         sock.close()
@@ -123,7 +123,7 @@ def test_an_acceptor_without_the_key_is_refused():
 def test_strangers_learn_nothing_that_depends_on_the_key():
     with Door("a") as door:
         stranger = socket.create_connection(door.address)
-        stranger.sendall(auth._hello("a"))
+        stranger.sendall(auth.hello("a"))
         stranger.settimeout(10)
         theirs = stranger.recv(HELLO_BYTES, socket.MSG_WAITALL)
         assert theirs[:4] == auth.MAGIC
@@ -137,7 +137,7 @@ def test_strangers_learn_nothing_that_depends_on_the_key():
 
 def test_a_recorded_handshake_cannot_be_replayed():
     with Door("a", "b") as door:
-        ours = auth._hello("a")
+        ours = auth.hello("a")
         with socket.create_connection(door.address) as first:
             first.sendall(ours)
             theirs = first.recv(HELLO_BYTES, socket.MSG_WAITALL)

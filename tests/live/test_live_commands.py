@@ -1,0 +1,84 @@
+"""The live commands: documents, tables, and exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from sembridge.live import mlp, parts
+from sembridge.wire import Framed
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Random models with a small vocabulary, and a narrow MLP."""
+    load, drawn = parts.load, mlp.random_weights
+    monkeypatch.setattr(parts, "load", lambda name: load(name, vocab_size=101))
+    monkeypatch.setattr(mlp, "random_weights", lambda: drawn(64, 192))
+
+
+def test_live_prints_one_document(small, sembridge):
+    ran = sembridge(
+        "live", "--model", "qwen3", "--tp", 1, "--tokens", 3, "--surface", "logprobs",
+        "--rate", 1000, "--rtt", 0.2, "--json",
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (0, "")
+    document = json.loads(ran.out)
+    assert document["holds"]
+    assert document["sent"] == document["wire"]
+    assert document["consumers_matched"] == [3, 3]
+    # One lane has no slices: a header on each frame, and the complete logits.
+    assert document["sent"]["result"] == {
+        "frames": 3, "payload": 3 * 101 * 4, "framed": 3 * (101 * 4 + 48),
+    }  # fmt: skip
+    assert document["link"] == {"rate_bit_s": 1e9, "rtt_s": 0.0002}
+
+
+def test_live_mlp_writes_what_it_prints(small, sembridge, tmp_path):
+    path = tmp_path / "mlp.json"
+    ran = sembridge("live-mlp", "--tokens", "1,8", "-o", path, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    document = json.loads(ran.out)
+    assert path.read_text() == ran.out
+    assert "random" in document["weights"]
+    assert [row["row"]["tokens"] for row in document["rows"]] == [1, 8]
+    assert all(row["sent"] == row["wire"] and row["row"]["equal"] for row in document["rows"])
+    text = sembridge("live-mlp", "--tokens", "1").out
+    assert "bitwise" in text
+    assert "distinct -> equal" in text
+
+
+def test_a_row_that_does_not_hold_ends_with_1(small, sembridge, monkeypatch):
+    nothing = {"mlp.activation": Framed(frames=0, payload=0, framed=0)}
+    row = mlp.Row(
+        tokens=1, bitwise=False, distinct=True, equal=True,
+        relative_l2_percent=51.0, max_error_over_peak_percent=98.0,
+    )  # fmt: skip
+    monkeypatch.setattr(mlp, "table3", lambda *args, **kwargs: [(row, nothing, nothing)])
+    ran = sembridge("live-mlp")
+    assert ran.code == 1
+    assert "differs" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["live", "--surface", "soup"], "--surface: no surface 'soup'"),
+        (["live", "--rate", "-1"], "--rate: a link has a positive rate"),
+        (["live", "--model", "gpt5"], "no model 'gpt5'"),
+        (["live", "--model", "qwen3", "--prompt", "Hello"], "--prompt: a model with random"),
+        (["live", "--model", "qwen3", "--tp", "3"], "heads"),
+        (["live", "--model", "qwen3", "--tp", "2", "--owner", "2"], "--owner: rank 2 of 2 lanes"),
+        (["live", "--model", "qwen3", "--head", "smoke"], "no backend 'smoke'"),
+        (["live-mlp", "--tokens", "1,x"], "--tokens: token counts"),
+        (["live-mlp", "--weights", "no/such/file"], "not a safetensors file"),
+    ],
+)
+def test_what_cannot_run_is_said_before_anything_starts(small, sembridge, arguments, message):
+    ran = sembridge(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
