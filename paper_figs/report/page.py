@@ -202,7 +202,7 @@ def _plain(cell: Any) -> str:
 
 def _grid(columns: Iterable[Any], rows: Iterable[Iterable[str]]) -> str:
     """A table of cells that are HTML already."""
-    head = "".join(f"<th scope='col'>{escape(str(c))}</th>" for c in columns)
+    head = "".join(f"<th scope='col'>{escape(str(c))}</th>" if c else "<td></td>" for c in columns)
     body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
