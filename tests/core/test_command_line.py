@@ -64,9 +64,9 @@ def test_judges_say_which_pairs_they_are_given(sembridge):
 def test_piped_tables_fit(columns, most, request):
     environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
     config = request.config.rootpath / "tests/data/configs/qwen3-14b.json"
+    code = "from sembridge.cli import main; main()"
     ran = subprocess.run(
-        [sys.executable, "-c", "from sembridge.cli import main; main()", "edges", "--quiet"]
-        + ["--model-config", str(config), "--tp", "4"],
+        [sys.executable, "-c", code, "edges", "--model-config", config, "--tp", "4", "--quiet"],
         env=environment | ({"COLUMNS": columns} if columns else {}),
         capture_output=True,
         text=True,
