@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from msgspec.structs import replace
@@ -296,8 +296,7 @@ def _ends(body: dict[str, Any], tokens: int, end: tuple[int, ...]) -> tuple[int,
     """Most tokens, and the ids that end a row: fields that consumers act on, as ids come."""
     if body.get("stop"):
         raise BadInput("the live engines stop at token ids, not at strings", path="$.stop")
-    most, ids = body.get("max_tokens"), body.get("stop_token_ids")
-    asked: Any = ids if isinstance(ids, list) else []
+    most, asked = body.get("max_tokens"), cast("list[object]", body.get("stop_token_ids") or [])
     stops = tuple(i for i in asked if isinstance(i, int))
     steps = most if isinstance(most, int) else tokens
     return steps, stops if body.get("ignore_eos") is True else end + stops
