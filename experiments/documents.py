@@ -11,7 +11,8 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,16 @@ from sembridge import __version__, io
 from sembridge.errors import BadInput
 
 ROOT = Path(__file__).parent.parent
-VERSIONED = ("matplotlib", "msgspec", "numpy", "pandas", "scipy", "z3-solver")
+VERSIONED = (
+    "matplotlib",
+    "msgspec",
+    "numpy",
+    "pandas",
+    "scipy",
+    "torch",
+    "transformers",
+    "z3-solver",
+)
 SOURCES = ("sembridge", "oracle", "mutations", "experiments")
 
 
@@ -126,7 +136,7 @@ def provenance(seconds: float, link: str) -> Provenance:
         dirty=None if status is None else bool(status),
         sembridge=__version__,
         python=platform.python_version(),
-        packages={name: version(name) for name in VERSIONED},
+        packages=dict(_versions()),
         system=platform.system(),
         machine=platform.machine(),
         cpu=_cpu(),
@@ -134,6 +144,12 @@ def provenance(seconds: float, link: str) -> Provenance:
         link=link,
         seconds=round(seconds, 3),
     )
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for name in VERSIONED:
+        with suppress(PackageNotFoundError):
+            yield name, version(name)
 
 
 def _git(*arguments: str) -> str | None:

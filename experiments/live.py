@@ -7,12 +7,11 @@ percentages are not. Without an engine every one of them shows as not run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median
 from typing import Any
 
-from experiments import exchange
-from experiments.engine import LIVE, NO_ENGINE, engine, live_installed
-from experiments.exchange import HEAD, Orders, launch_orders, step_edges
+from msgspec import Struct
+
+from experiments.engine import LIVE, engine
 from experiments.ledger import Estimate
 from experiments.pairs import (
     C0,
@@ -23,7 +22,6 @@ from experiments.pairs import (
     R0,
     S0,
     S1,
-    Ask,
     Comparison,
     Engine,
     Row,
@@ -36,22 +34,21 @@ from experiments.pairs import (
     versus,
 )
 from experiments.registry import Result, Settings, Table, Volatile, experiment
-from experiments.statistics import PAIRS, Effect, p95
+from experiments.statistics import PAIRS, Effect
 
 DENSE: dict[str, Any] = {"model": "qwen3", "output_tokens": 32}
 MOE: dict[str, Any] = {"model": "qwen3-moe", "tp": 2}
 MINIMAX: dict[str, Any] = {"model": "minimax-m2", "tp": 2, "output_tokens": 8}
 
+LOAD_SWEEP: tuple[Comparison, ...] = tuple(
+    versus(f"minimax_c{n}", P0, R0, concurrency=n, **MINIMAX) for n in (1, 8, 16)
+)
+"""Figure 3's primary workload, on two lanes of a side and with shorter outputs."""
 PROJECTION: tuple[Comparison, ...] = (
     versus("dense_tp4_long_output", P0, R0, tp=4, **DENSE),
     versus("moe_tp2_64_tokens", P0, R0, output_tokens=16, **MOE),
     versus("moe_tp2_256_tokens", P0, R0, output_tokens=32, **MOE),
-    versus("minimax_c1", P0, R0, concurrency=1, **MINIMAX),
-    versus("minimax_c8", P0, R0, concurrency=8, **MINIMAX),
-    versus("minimax_c16", P0, R0, concurrency=16, **MINIMAX),
 )
-"""Figure 3: the paper's workloads with shorter outputs, MiniMax on two lanes of a side."""
-
 FORWARD: tuple[Comparison, ...] = (
     versus("dense_tp4", S0, L0, tp=4, **DENSE),
     versus("moe_256", S0, L0, output_tokens=32, **MOE),
@@ -61,8 +58,8 @@ OWNER: tuple[Comparison, ...] = (
     versus("moe_256", S1, P0, output_tokens=32, **MOE),
 )
 REPLICAS: tuple[Comparison, ...] = (
-    versus("dense_tp4_long", C0, C1, tp=4, **DENSE),
     versus("minimax_burst16", C5, C1, concurrency=16, **MINIMAX),
+    versus("dense_tp4_long", C0, C1, tp=4, **DENSE),
     versus("moe_long_c8", C0, C1, concurrency=8, output_tokens=16, **MOE),
     versus("minimax_steady_low", C5, C1, concurrency=1, **MINIMAX),
     versus("dense_tp1_long", C0, C1, tp=1, **DENSE),
@@ -72,6 +69,7 @@ HOW = f"small-width models with real vocabularies on CPU, an emulated link, {PAI
 HOW += "fresh processes"
 
 Measured = dict[str, Any]
+FULL = "runs with --full"
 
 
 def compared(
@@ -96,6 +94,7 @@ def compared(
             records=tuple(timed_rows(rows)),
             notes={"effects": found, "link": link_of(comparisons)},
         ),
+        not_run=FULL,
     )
 
 
@@ -103,6 +102,14 @@ def link_of(comparisons: Sequence[Comparison]) -> str:
     """The link that was asked for, in words."""
     ask = comparisons[0].reference
     return f"emulated, {ask.rate_bit_s / 1e9:g} Gbit/s, {ask.rtt_s * 1e3:g} ms round trip"
+
+
+def link_asked() -> Any:
+    """The same link, as the carrier takes it."""
+    from sembridge.live.link import LinkSpec
+
+    ask = LOAD_SWEEP[0].reference
+    return LinkSpec(rate_bit_s=ask.rate_bit_s, rtt_s=ask.rtt_s)
 
 
 def traffic_table(rows: Sequence[Row]) -> Table:
@@ -132,35 +139,40 @@ def less(estimate: Estimate) -> Estimate:
     return Estimate(mean=-estimate.mean, ci95=(-high, -low))
 
 
+TPOT = {
+    "dense": "dense_tp4_long_output",
+    "moe_long": "moe_tp2_256_tokens",
+    "minimax_c1": "minimax_c1",
+    "minimax_c8": "minimax_c8",
+    "minimax_c16": "minimax_c16",
+}
+"""Comparisons by what the paper calls them where it gives times per output token."""
+
+
 def figure3_claims(found: Mapping[str, Mapping[str, Effect]]) -> Measured:
     """Throughput gained, p95 times saved, and how many pairs favour projection."""
+    saved = {name: less(of["latency_p95"].estimate) for name, of in found.items()}
     measured: Measured = {
         f"figure3.throughput_gain_percent.{name}": of["throughput"].estimate
         for name, of in found.items()
     }
-    tpot = {
-        "dense": "dense_tp4_long_output",
-        "moe_long": "moe_tp2_256_tokens",
-        "minimax_c1": "minimax_c1",
-        "minimax_c8": "minimax_c8",
-        "minimax_c16": "minimax_c16",
-    }
-    saved = {name: less(of["latency_p95"].estimate) for name, of in found.items()}
     measured |= {
         f"figure3.p95_tpot_reduction_percent.{short}": less(found[name]["tpot_p95"].estimate)
-        for short, name in tpot.items()
+        for short, name in TPOT.items()
+        if name in found
     }
+    sweep = [c.name for c in LOAD_SWEEP]
     measured |= {
-        f"figure3.p95_total_latency_reduction_percent.{name}": saved[name]
-        for name in ("minimax_c1", "minimax_c8", "minimax_c16")
+        f"figure3.p95_total_latency_reduction_percent.{name}": saved[name] for name in sweep
     }
-    measured["figure3.p95_total_latency_reduction_percent.least"] = min(
-        saved.values(), key=lambda e: e.ci95[0]
-    )
+    if len(found) > len(sweep):
+        measured["figure3.p95_total_latency_reduction_percent.least"] = min(
+            saved.values(), key=lambda e: e.ci95[0]
+        )
     measured["figure3.minimax_pairs_positive"] = sum(
-        of["throughput"].positive for name, of in found.items() if name.startswith("minimax")
+        found[name]["throughput"].positive for name in sweep
     )
-    measured["figure3.fresh_process_pairs"] = len(found["minimax_c1"]["throughput"].effects)
+    measured["figure3.fresh_process_pairs"] = len(found[sweep[0]]["throughput"].effects)
     measured["figure3.pairs_per_order"] = PAIRS // 2
     return measured
 
@@ -179,142 +191,63 @@ def gains(prefix: str, *, bootstrap: bool = False) -> Callable[..., Measured]:
     return claims
 
 
-CAMPAIGNS: dict[str, tuple[str, tuple[Comparison, ...], Callable[..., Measured]]] = {
-    "figure3": (
-        "Projection placement in the common runtime (figure 3)",
-        PROJECTION,
-        figure3_claims,
+class Campaign(Struct, frozen=True, kw_only=True):
+    """A paired campaign: what always runs, what ``--full`` adds, and what is claimed of it."""
+
+    title: str
+    short: tuple[Comparison, ...]
+    long: tuple[Comparison, ...]
+    claims: Callable[[Mapping[str, Mapping[str, Effect]]], Measured]
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """All of them."""
+        return self.short + self.long
+
+
+CAMPAIGNS: dict[str, Campaign] = {
+    "figure3": Campaign(
+        title="Projection placement in the common runtime (figure 3)",
+        short=LOAD_SWEEP,
+        long=PROJECTION,
+        claims=figure3_claims,
     ),
-    "forward": (
-        "Shard transfer against representative transfer (§6.2)",
-        FORWARD,
-        gains("forward_rewrite.throughput_gain_percent"),
+    "forward": Campaign(
+        title="Shard transfer against representative transfer (§6.2)",
+        short=FORWARD[:1],
+        long=FORWARD[1:],
+        claims=gains("forward_rewrite.throughput_gain_percent"),
     ),
-    "owner": (
-        "Owner's token against projected tokens (§6.2)",
-        OWNER,
-        gains("owner_token_gain_percent"),
+    "owner": Campaign(
+        title="Owner's token against projected tokens (§6.2)",
+        short=OWNER[:1],
+        long=OWNER[1:],
+        claims=gains("owner_token_gain_percent"),
     ),
-    "replicas": (
-        "Mapped copies against representative broadcast (§6.5)",
-        REPLICAS,
-        gains("replica_campaign_gain_percent", bootstrap=True),
+    "replicas": Campaign(
+        title="Mapped copies against representative broadcast (§6.5)",
+        short=REPLICAS[:1],
+        long=REPLICAS[1:],
+        claims=gains("replica_campaign_gain_percent", bootstrap=True),
     ),
 }
-"""Paired campaigns: title, comparisons, and what is claimed of their effects."""
+"""Paired campaigns; to add one, add an entry."""
 
 
-def _register(name: str) -> None:
-    title, comparisons, claims = CAMPAIGNS[name]
-
-    @experiment(name, title, quick=False)
+def _register(name: str, campaign: Campaign) -> None:
+    @experiment(name, campaign.title, quick=False)
     def run(settings: Settings) -> Result:  # pyright: ignore[reportUnusedFunction]
         found = engine()
         if found is None:
-            return not_run(name, NO_ENGINE)
-        return compared(name, comparisons, settings, claims, found)
+            return not_run(name, LIVE)
+        chosen = campaign.comparisons if settings.full else campaign.short
+        return compared(name, chosen, settings, campaign.claims, found)
 
 
-for _name in CAMPAIGNS:
-    _register(_name)
+for _name, _campaign in CAMPAIGNS.items():
+    _register(_name, _campaign)
 
 
 def not_run(name: str, why: str) -> Result:
     """A result that says so, and why."""
     return Result(name=name, how="not run", not_run=why)
-
-
-# Without the model -------------------------------------------------------------------------------
-
-ROUND_TRIPS = ((4, 1), (1_048_576, 16))
-"""A small frame and its answer; sixteen mebibytes."""
-
-
-@experiment(
-    "link", "The link that the live experiments use: rate and round trip (§6.1)", quick=False
-)
-def link(settings: Settings) -> Result:
-    """Time a small frame's echo and a large transfer, over the link and the carrier."""
-    if not live_installed():
-        return not_run("link", LIVE)
-    from sembridge.live.carrier import QUEUE_DEPTH
-    from sembridge.live.staging import CACHE_BYTES
-
-    ask = Ask(model="qwen3", tp=1, arm=P0)
-    ranks = launch_orders(Orders(arms=(tuple(step_edges(ask)),), steps=1, bursts=ROUND_TRIPS), ask)
-    small, large = ranks[f"{HEAD}/0"]["bursts"]
-    bits = 8 * ROUND_TRIPS[1][0] * ROUND_TRIPS[1][1]
-    rate, rtt = bits / median(large), 1e3 * p95(small)
-    return Result(
-        name="link",
-        how="messages between two ranks over the carrier and the emulated link",
-        measured={
-            "pinned_cache_mib": CACHE_BYTES // 2**20,
-            "sender_queue_depth": QUEUE_DEPTH,
-        },
-        volatile=Volatile(
-            measured={"link.rate_bit_s": rate, "link.p95_tcp_echo_rtt_ms": rtt},
-            records=tuple({"what": "echo", "seconds": s} for s in small),
-            notes={"link": link_of([PROJECTION[0]]), "median_rtt_ms": 1e3 * median(small)},
-        ),
-    )
-
-
-@experiment("figure4", "Host traffic against replica multiplicity (figure 4)", quick=False)
-def figure4(settings: Settings) -> Result:
-    """Count what the carrier sends under mapped copies and under a representative, TP1, 2, 4."""
-    if not live_installed():
-        return not_run("figure4", LIVE)
-    records: list[dict[str, Any]] = []
-    measured: Measured = {}
-    for n, tp in enumerate((1, 2, 4)):
-        if settings.progress:
-            settings.progress(n, 3, "figure4")
-        total: dict[str, float] = {}
-        for plan, arm in (("mapped copies", C1), ("representative", C0)):
-            ran = exchange.run(Ask(model="qwen3", tp=tp, arm=arm, output_tokens=TOKENS))
-            total[plan] = ran.forward.framed_bytes + ran.result.framed_bytes
-            records.append(
-                {
-                    "tp": tp,
-                    "plan": plan,
-                    "output_tokens": TOKENS,
-                    "frames": ran.forward.frames + ran.result.frames,
-                    "framed_bytes": total[plan],
-                    "bytes_per_token": total[plan] / TOKENS,
-                }
-            )
-        saved = 100 * (1 - total["representative"] / total["mapped copies"])
-        measured[f"figure4.tp{tp}"] = round(saved, 2)
-    return Result(
-        name="figure4",
-        how="decode steps of Qwen3-14B's widths exchanged between two gloo domains, forward and "
-        "back, without the model's computation; framed bytes as the carrier counts them",
-        measured=measured,
-        tables=(
-            Table(
-                title="Counted by the carrier, for an output token",
-                columns=("lanes", "plan", "frames", "framed bytes"),
-                rows=tuple(
-                    (
-                        r["tp"],
-                        r["plan"],
-                        r["frames"] // TOKENS,
-                        r["framed_bytes"] // TOKENS,
-                    )
-                    for r in records
-                ),
-            ),
-        ),
-        records=tuple(records),
-    )
-
-
-TOKENS = 8
-
-for _name, _title in {
-    "table3": "The MLP slice across two domains against float32 (Table 3)",
-    "switching": "Three kinds of request through one pair of engines (§6.3)",
-    "figure2": "Component timers of full logits and projection, instrumented (figure 2)",
-}.items():
-    experiment(_name, _title, quick=False)(lambda settings, name=_name: not_run(name, NO_ENGINE))

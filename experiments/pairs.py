@@ -21,6 +21,7 @@ from experiments.statistics import Effect, Order, Pair, compare_pairs, schedule
 from sembridge.campaign import run_campaign
 
 Purpose = Literal["measure", "probe", "timers"]
+Role = Literal["reference", "specialized"]
 
 
 class Arm(Struct, frozen=True, kw_only=True):
@@ -104,7 +105,7 @@ class Task(Struct, frozen=True, kw_only=True):
     comparison: str
     pair: int
     order: Order
-    role: Literal["reference", "specialized"]
+    role: Role
     ask: Ask
 
     @property
@@ -114,18 +115,18 @@ class Task(Struct, frozen=True, kw_only=True):
 
 
 def tasks(comparison: Comparison, seed: int) -> list[Task]:
-    """A probe of each arm, then the pairs in the order drawn for them."""
-    asks = {"reference": comparison.reference, "specialized": comparison.specialized}
-    found = [
-        Task(
-            comparison=comparison.name,
-            pair=-1,
-            order="AB",
-            role=role,
-            ask=replace(asks[role], purpose="probe"),
-        )
-        for role in asks
-    ]
+    """A probe of each arm that is to be measured, then the pairs in the order drawn for them."""
+    asks: dict[Role, Ask] = {
+        "reference": comparison.reference,
+        "specialized": comparison.specialized,
+    }
+    found: list[Task] = []
+    for role, ask in asks.items():
+        if ask.purpose == "measure":
+            probe = replace(ask, purpose="probe")
+            found.append(
+                Task(comparison=comparison.name, pair=-1, order="AB", role=role, ask=probe)
+            )
     for pair, order in enumerate(schedule(seed)):
         roles = list(asks) if order == "AB" else list(asks)[::-1]
         found += [

@@ -149,7 +149,7 @@ def selector(settings: Settings) -> Result:
     """Predict and measure each distinct pair of plans of the live campaigns."""
     if not live_installed():
         return Result(name="selector", how="not run", not_run=LIVE)
-    work = [(name, c) for name, (_, comparisons, _) in CAMPAIGNS.items() for c in comparisons]
+    work = [(name, c) for name, campaign in CAMPAIGNS.items() for c in campaign.comparisons]
     rows: list[dict[str, Any]] = []
     for done, (campaign, comparison) in enumerate(work):
         if settings.progress:

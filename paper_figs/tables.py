@@ -133,8 +133,12 @@ def _pipes(cells: Any) -> str:
 
 
 _SPECIAL = str.maketrans(
-    {c: f"\\{c}" for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "\\": r"\textbackslash{}"}
+    {c: f"\\{c}" for c in "&%$#_{}"}
+    | {"~": r"\textasciitilde{}", "\\": r"\textbackslash{}", "^": r"\textasciicircum{}"}
+    | {"→": r"$\to$", "↓": r"$\downarrow$", "≤": r"$\le$", "×": r"$\times$", "·": r"$\cdot$"}
+    | {"−": "$-$", "⇒": r"$\Rightarrow$", "α": r"$\alpha$", "β": r"$\beta$", "…": r"\dots{}"}
 )
+"""What LaTeX reads otherwise, or does not have in its text fonts."""
 
 
 def latex(tables: Iterable[Table]) -> str:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments import exchange, live, selector
+from experiments import boundary, exchange, selector
 from experiments.exchange import Orders, launch_orders, step_edges, traffic
 from experiments.pairs import C1, C5, L0, P0, R0, S1, Ask
 from experiments.registry import Settings
@@ -121,8 +121,8 @@ def test_an_interval_across_zero_prefers_neither_plan():
 
 
 def test_without_torch_live_experiments_are_not_run(monkeypatch):
-    monkeypatch.setattr(live, "live_installed", lambda: False)
+    monkeypatch.setattr(boundary, "live_installed", lambda: False)
     monkeypatch.setattr(selector, "live_installed", lambda: False)
-    for run in (live.link, live.figure4, selector.selector):
+    for run in (boundary.link, boundary.figure4, boundary.table3, selector.selector):
         found = run(Settings())
         assert found.not_run and not found.measured and not found.volatile.measured

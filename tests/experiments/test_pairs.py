@@ -13,7 +13,7 @@ from experiments import engine as engines
 from experiments import live
 from experiments.documents import document
 from experiments.ledger import Standing, ledger
-from experiments.live import CAMPAIGNS, PROJECTION, compared, figure3_claims, gains
+from experiments.live import CAMPAIGNS, OWNER, PROJECTION, REPLICAS, compared, gains
 from experiments.pairs import (
     METRICS,
     Ask,
@@ -68,7 +68,7 @@ def test_what_is_asked_is_fixed_before_the_runs():
 
 @pytest.mark.parametrize("name", CAMPAIGNS)
 def test_the_arms_of_a_comparison_differ_in_plans_alone(name):
-    for comparison in CAMPAIGNS[name][1]:
+    for comparison in CAMPAIGNS[name].comparisons:
         one, other = comparison.reference, comparison.specialized
         assert one.arm != other.arm
         assert msgspec.structs.replace(one, arm=other.arm) == other
@@ -125,7 +125,8 @@ def test_plans_that_disagree_in_tokens_or_traffic_fail_their_checks():
 
 @pytest.mark.parametrize("gain", [1.5, 0.5])
 def test_campaigns_answer_every_claim_of_theirs_by_direction(gain):
-    result = compared("figure3", PROJECTION, Settings(), figure3_claims, Recorded(gain))
+    campaign = CAMPAIGNS["figure3"]
+    result = compared("figure3", campaign.comparisons, Settings(), campaign.claims, Recorded(gain))
     lines = {c.name: c for c in document(result, Settings(), 0.0).lines if c.paper is not None}
     for claim in ledger().values():
         if claim.experiment == "figure3" and str(claim.class_) == "order":
@@ -141,7 +142,7 @@ def test_noise_decides_nothing():
             return msgspec.structs.replace(ran, seconds=1 + self.random.random())
 
     campaign = CAMPAIGNS["owner"]
-    result = compared("owner", campaign[1], Settings(), campaign[2], Noise())
+    result = compared("owner", campaign.comparisons, Settings(), campaign.claims, Noise())
     lines = document(result, Settings(), 0.0).volatile.claims
     assert {c.standing for c in lines} <= {Standing.UNDECIDED, Standing.HOLDS, Standing.DIFFERS}
     assert Standing.UNDECIDED in {c.standing for c in lines}
@@ -149,22 +150,21 @@ def test_noise_decides_nothing():
 
 def test_what_varies_stands_in_the_volatile_part():
     one, two = (
-        compared(
-            "owner", CAMPAIGNS["owner"][1], Settings(), CAMPAIGNS["owner"][2], Recorded(noise=n)
-        )
+        compared("owner", OWNER, Settings(), CAMPAIGNS["owner"].claims, Recorded(noise=n))
         for n in (0.01, 0.2)
     )
     assert one.records == two.records and one.tables == two.tables and one.checks == two.checks
     assert one.volatile.records != two.volatile.records
-    rows = measure(CAMPAIGNS["owner"][1], Recorded(), Settings(), "x")
+    rows = measure(OWNER, Recorded(), Settings(), "x")
     assert len(stable_rows(rows)) == len(timed_rows(rows)) == len(rows)
 
 
 def test_the_replica_campaigns_report_the_bootstrap():
-    rows = measure(CAMPAIGNS["replicas"][1][:1], Recorded(), Settings(), "x")
-    found = {"dense_tp4_long": effects(rows, "dense_tp4_long")}
-    measured = gains("p", bootstrap=True)(found)["p.dense_tp4_long"]
-    assert measured.ci95 == found["dense_tp4_long"]["throughput"].bootstrap
+    rows = measure(REPLICAS[:1], Recorded(), Settings(), "x")
+    name = REPLICAS[0].name
+    found = {name: effects(rows, name)}
+    measured = gains("p", bootstrap=True)(found)[f"p.{name}"]
+    assert measured.ci95 == found[name]["throughput"].bootstrap
 
 
 @pytest.mark.parametrize("name", CAMPAIGNS)
@@ -172,4 +172,4 @@ def test_without_an_engine_nothing_passes(name, monkeypatch):
     monkeypatch.setattr(live, "engine", lambda: None)
     doc = document(load()[name].run(Settings()), Settings(), 0.0)
     assert {c.standing for c in doc.lines} <= {Standing.NOT_RUN, Standing.NOT_VALIDATED}
-    assert {c.note for c in doc.lines if c.standing is Standing.NOT_RUN} == {engines.NO_ENGINE}
+    assert {c.note for c in doc.lines if c.standing is Standing.NOT_RUN} == {engines.LIVE}
