@@ -204,6 +204,58 @@ EXPLAINED: tuple[tuple[str, str, str], ...] = (
         "a remainder is at most the divisor less one",
     ),
     (
+        r".*(ob\.completes|carried) == VALUE.*",
+        r".*(ob\.completes|carried) (is|>=) VALUE.*",
+        "surfaces go by the names in the code, one object each, and `value` is the last of them",
+    ),
+    (
+        r".*(ob\.completes|carried) != VALUE.*",
+        r".*(ob\.completes|carried) (is not|<) VALUE.*",
+        "surfaces go by the names in the code, one object each, and `value` is the last of them",
+    ),
+    (
+        r"if carried == VALUE or not ob\.informs:",
+        r"if carried > VALUE or .*",
+        "where the value is what crosses, assembling moves fewer bytes, parameters or not",
+    ),
+    (
+        r"pool = ob\.producers if len\(key\) == len\(ob\.producers\) else .*",
+        r".*len\(key\) (>|>=|is) .*",
+        "a class of all the producers, in stable order, is the list of them",
+    ),
+    (
+        r"if len\(receivers\) > 1:"
+        r"|sliced = \[members for members in .* if len\(members\) > 1\]"
+        r"|mixed = .* if len\(\{ob\.mapped\[c\] for c in members\}\) > 1\]",
+        r".*!= 1.*",
+        "there is one at least: nobody is listed without somebody to serve",
+    ),
+    (
+        r"here = min\(mixed, key=.*",
+        r".*!= len\(lanes\[d\]\).*",
+        "a domain has no fewer consumers than lanes",
+    ),
+    (
+        r"onward \+= \[.* for d in lanes if d != here\]",
+        r".*is not here\]",
+        "`here` is one of these very objects",
+    ),
+    (
+        r"if policy\.materialize == \"always\":",
+        r".*<=.*",
+        "`always` is the first of the three words",
+    ),
+    (
+        r"if report\.verdict is not Verdict\.LEGAL:",
+        r".*report\.verdict (<|!=) Verdict\.LEGAL:",
+        "the checker says legal or illegal",
+    ),
+    (
+        r"if ob\.reduced is None or ob\.operator is None:",
+        r".* and .*",
+        "sources and operator of a reduction come together",
+    ),
+    (
         r"if len\(served\) == 1:",
         r"if len\(served\) (== 0|<= 1|< 1|is 1):",
         "a shortcut: grouping one consumer by domain gives the same delivery",

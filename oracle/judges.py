@@ -1,9 +1,10 @@
 """Do the judges agree? Checker, SMT model, reference, oracle and live run on the same plans.
 
 Two judges of legality disagree where one says legal and the other illegal. The executable
-reference and the live run judge what is observed, not how it came there: each refutes a plan that was called legal
-and then differs or cannot run; an illegal plan that it finds equal (delivered twice, say) is no
-disagreement. ``unknown`` agrees with nothing and refutes nothing; it is counted.
+reference and the live run judge what is observed, not how it came there: each refutes a plan
+that was called legal and then differs or cannot run; an illegal plan that it finds equal
+(delivered twice, say) is no disagreement. ``unknown`` agrees with nothing and refutes nothing;
+it is counted.
 
 The registry holds two judges that are wrong on purpose. A comparison that does not catch them
 compares nothing.

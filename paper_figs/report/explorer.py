@@ -125,13 +125,18 @@ def read_case(folder: Path) -> Given:
     """``contract.json`` of a folder, and ``plan.json`` where there is one.
 
     Raises:
-        BadInput: a file is not what its name says.
+        BadInput: a file is not what its name says, or is too large to be shown.
     """
     plan = folder / "plan.json"
-    return Given(
+    given = Given(
         contract=io.read_contract(folder / "contract.json"),
         plan=io.read_plan(plan) if plan.exists() else None,
     )
+    try:
+        _bounded(given)
+    except BadInput as error:
+        raise error.within(str(folder)) from None
+    return given
 
 
 def cases(given: Iterable[Given] = (), progress: Progress | None = None) -> list[Case]:
@@ -157,7 +162,7 @@ def cases(given: Iterable[Given] = (), progress: Progress | None = None) -> list
 def case_of(group: str, given: Given) -> Case:
     """Run every planner, and the targeted mutations that apply, on one contract."""
     contract = given.contract
-    _bounded(contract, given.plan)
+    _bounded(given)
     runs = {name: _planned(contract, planner) for name, planner in PLANNERS.items()}
     if given.plan is not None:
         runs = {"given": run_of(contract, given.plan), **runs}
@@ -171,10 +176,10 @@ def case_of(group: str, given: Given) -> Case:
     )
 
 
-def _bounded(contract: Contract, plan: Plan | None) -> None:
-    endpoints = len(contract.producers) + len(contract.consumers)
-    if max(endpoints, len(plan.ops) if plan else 0) > MAX_DRAWN:
-        raise BadInput(f"{contract.name!r} has more than {MAX_DRAWN} endpoints or ops to show")
+def _bounded(given: Given) -> None:
+    endpoints = len(given.contract.producers) + len(given.contract.consumers)
+    if max(endpoints, len(given.plan.ops) if given.plan else 0) > MAX_DRAWN:
+        raise BadInput(f"more than {MAX_DRAWN} endpoints or ops to show")
 
 
 def _planned(contract: Contract, planner: Callable[[Contract], Plan]) -> Run:

@@ -87,7 +87,7 @@ def page(results: Sequence[Document], figures: Sequence[Figure], cases: Sequence
             script=script,
             summary=_summary([*claims, *timed.values()]),
             claims="\n".join(_claims(claims)),
-            timed_claims=_lines("On times of this machine", CLAIMS, claim_rows(timed.values())),
+            timed_claims="\n".join(_claims(timed.values(), ", as timed on this machine")),
             checks="\n".join(_checks(results)) or _none("results"),
             tables="\n".join(_table(t) for doc in results for t in doc.tables) or _none("results"),
             timed_tables="\n".join(_table(t) for doc in results for t in doc.volatile.tables),
@@ -136,13 +136,13 @@ def _standing(standing: str) -> str:
     return f"<span class='{standing.replace(' ', '-')}'>{mark} {escape(standing)}</span>"
 
 
-def _claims(claims: Iterable[Line]) -> Iterator[str]:
+def _claims(claims: Iterable[Line], how: str = "") -> Iterator[str]:
     """Claims of the paper by the section, table or figure that they stand in."""
     by_place: dict[str, list[Line]] = {}
     for claim in claims:
         by_place.setdefault(claim.where, []).append(claim)
     for where, lines in by_place.items():
-        yield _lines(where, CLAIMS, claim_rows(lines))
+        yield _lines(where + how, CLAIMS, claim_rows(lines))
 
 
 def _checks(results: Iterable[Document]) -> Iterator[str]:
@@ -202,7 +202,7 @@ def _plain(cell: Any) -> str:
 
 def _grid(columns: Iterable[Any], rows: Iterable[Iterable[str]]) -> str:
     """A table of cells that are HTML already."""
-    head = "".join(f"<th scope='col'>{escape(str(c))}</th>" for c in columns)
+    head = "".join(f"<th scope='col'>{escape(str(c))}</th>" if c else "<td></td>" for c in columns)
     body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 

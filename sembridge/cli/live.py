@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from sembridge import io
 from sembridge.cli.console import Json, Output, Quiet, emit, emit_bytes, err, out, table
 from sembridge.draw import describe, size_of
 from sembridge.errors import BadInput
 from sembridge.live.link import LinkSpec
+from sembridge.live.netns import namespaces
+from sembridge.live.probe import measure
 from sembridge.obligations import resolve_valid
 
 if TYPE_CHECKING:  # importing them loads torch and transformers
@@ -32,6 +36,10 @@ Rate = Annotated[
     float | None, typer.Option(help="Emulate a link of so many Mbit/s between the domains.")
 ]
 Rtt = Annotated[float, typer.Option(help="Emulated round-trip time in ms.")]
+Shaped = Annotated[
+    bool,
+    typer.Option("--shaped", help="Shape the rate by the kernel, in network namespaces (as root)."),
+]
 Head = Annotated[str, typer.Option(help="Native communicator of the head's domain.")]
 Tail = Annotated[str, typer.Option(help="Native communicator of the tail's domain.")]
 Deadline = Annotated[float, typer.Option(help="Seconds after which the run is ended.")]
@@ -63,6 +71,7 @@ def live(
     ] = None,
     rate: Rate = None,
     rtt: Rtt = 0.0,
+    shaped: Shaped = False,
     head: Head = "gloo",
     tail: Tail = "gloo",
     deadline: Deadline = 600.0,
@@ -98,11 +107,12 @@ def live(
         if not (quiet or as_json):
             _show_plans(planned[0])
 
-    (served,), seconds, _ = _serve(whole, site, [ask], before, show, quiet or as_json)
+    with _linked(site, rate, shaped) as site:
+        (served,), volatile = _serve(whole, site, [ask], before, show, quiet or as_json)
     said = [text.decode(row, skip_special_tokens=True) for row in served.tokens] if text else []
     if as_json:
         emit({"model": model, **_site(site), **_document(served), "text": said,
-              "volatile": {"seconds": seconds}})  # fmt: skip
+              "volatile": volatile})  # fmt: skip
     else:
         if show:
             out.print()
@@ -120,6 +130,7 @@ def live_surfaces(
     tp: Annotated[int, typer.Option(help="Lanes on each side.")] = 4,
     rate: Rate = None,
     rtt: Rtt = 0.0,
+    shaped: Shaped = False,
     head: Head = "gloo",
     tail: Tail = "gloo",
     deadline: Deadline = 600.0,
@@ -138,13 +149,13 @@ def live_surfaces(
     from sembridge.live import parts
     from sembridge.live.session import Site, switching, totals
 
-    site = Site(tp=tp, head=head, tail=tail, link=_link(rate, rtt), deadline_s=deadline)
+    link = _link(None if shaped else rate, rtt)
+    site = Site(tp=tp, head=head, tail=tail, link=link, deadline_s=deadline)
     _say(quiet or as_json, f"loading {model}")
     whole = parts.load(model)
     asks = switching(tp, whole.config.vocab_size)
-    served, seconds, versions = _serve(
-        whole, site, asks, lambda planned: None, None, quiet or as_json
-    )
+    with _linked(site, rate, shaped) as site:
+        served, volatile = _serve(whole, site, asks, lambda planned: None, None, quiet or as_json)
     classes = totals(served)
     holds = all(s.holds for s in served)
     document = {
@@ -154,7 +165,7 @@ def live_surfaces(
         "holds": holds,
         "classes": classes,
         "requests": [_document(s) for s in served],
-        "volatile": {"seconds": seconds, **versions},
+        "volatile": volatile,
     }
     if output is not None:
         io.write(output, io.encode(document))
@@ -289,8 +300,8 @@ def _serve(
     before: Callable[[Sequence[Planned]], None],
     show: Callable[[str, dict[str, Any]], None] | None,
     quiet: bool,
-) -> tuple[list[Served], float, dict[str, str]]:
-    """Plan, run, and judge; the seconds that the run took, and what it ran on."""
+) -> tuple[list[Served], dict[str, Any]]:
+    """Plan, run, and judge; what was served, and what varies from run to run."""
     from sembridge.live import parts, session
 
     with tempfile.TemporaryDirectory(prefix="sembridge-model-") as place:
@@ -299,6 +310,8 @@ def _serve(
         facts = session.facts_of(folder)
         planned = [session.plan(facts, site, ask) for ask in asks]
         before(planned)
+        _say(quiet, "measuring the link")
+        measured = measure(session.sides(site, 1), link=site.link)
         _say(quiet, "starting the engines")
         outcome = session.run(folder, site, planned, on_event=show or (lambda rank, event: None))
     _say(quiet, "comparing with the unsplit model")
@@ -306,9 +319,23 @@ def _serve(
         ask.id: parts.greedy(whole, ask.prompts, _steps(outcome.results, i))
         for i, ask in enumerate(asks)
     }
-    versions = {"torch": str(parts.torch.__version__),
-                "transformers": str(parts.transformers.__version__)}  # fmt: skip
-    return session.judge(planned, outcome, references), outcome.seconds, versions
+    volatile = {
+        "seconds": outcome.seconds,
+        "link": measured,
+        "torch": str(parts.torch.__version__),
+        "transformers": str(parts.transformers.__version__),
+    }
+    return session.judge(planned, outcome, references), volatile
+
+
+@contextmanager
+def _linked(site: Site, rate: float | None, shaped: bool) -> Generator[Site]:
+    """The site with its ends in network namespaces, where the kernel is to shape the link."""
+    if not shaped:
+        yield site
+        return
+    with namespaces(None if rate is None else rate * 1e6) as ends:
+        yield replace(site, namespaces=ends)
 
 
 def _steps(results: dict[str, Any], request: int) -> int:
@@ -356,8 +383,16 @@ def _site(site: Site) -> dict[str, Any]:
     return {
         "lanes": site.tp,
         "backends": {"head": site.head, "tail": site.tail},
-        "link": {"rate_bit_s": site.link.rate_bit_s, "rtt_s": site.link.rtt_s},
+        "link": _shown_link(site),
     }
+
+
+def _shown_link(site: Site) -> dict[str, Any]:
+    """What the link was asked to be; what it measured is another matter."""
+    ends, spec = site.namespaces, site.link
+    kind = "namespaces" if ends else "emulated" if spec.shaped else "loopback"
+    rate = ends.rate_bit_s if ends else spec.rate_bit_s
+    return {"kind": kind, "rate_bit_s": rate, "rtt_s": spec.rtt_s}
 
 
 def _document(served: Served) -> dict[str, Any]:

@@ -185,7 +185,7 @@ def _exchange(
 class Refusals(Struct, kw_only=True):
     """Connections that were turned away while peers were awaited, by the error's code."""
 
-    by_code: dict[str, int] = field(default_factory=dict)
+    by_code: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
     def count(self) -> int:

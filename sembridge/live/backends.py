@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
@@ -225,7 +225,7 @@ class Communicator:
 
 
 @contextmanager
-def native_errors(local: str, members: Sequence[str]) -> Iterator[None]:
+def native_errors(local: str, members: Sequence[str]) -> Generator[None]:
     """Type what a communicator library says of a dead or a late member.
 
     Raises:

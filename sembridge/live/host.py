@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import sys
+import warnings
 from contextlib import suppress
 from functools import partial
 from threading import Thread
@@ -64,11 +65,15 @@ def main() -> int:
     """Fork the lanes, and wait for every one of them."""
     line = sys.stdin.buffer.readline(MAX_ORDERS)
     orders = msgspec.json.decode(line, type=Orders)
+    children: dict[int, str] = {}
+    # From now on, since libraries take seconds to load.
+    Thread(target=_end_with_launcher, args=(children, orders.run_dir), daemon=True).start()
+    # The thread only reads, and holds nothing that a fork could copy.
+    warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)
     module, _, name = orders.task.partition(":")
     torch().set_num_threads(orders.threads)
     task = getattr(importlib.import_module(module), name)
     host = os.getpid()
-    children: dict[int, str] = {}
     for lane in orders.lanes:
         sys.stdout.flush()
         pid = os.fork()
@@ -79,7 +84,6 @@ def main() -> int:
         os.close(lane.events)
         if lane.listener is not None:
             os.close(lane.listener)
-    Thread(target=_end_with_launcher, args=(children, orders.run_dir), daemon=True).start()
     while children:
         pid, status = os.wait()
         ended = {"rank": children.pop(pid), "status": os.waitstatus_to_exitcode(status)}

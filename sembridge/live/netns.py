@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def absent() -> str | None:
 
 
 @contextmanager
-def namespaces(rate_bit_s: float | None = None) -> Iterator[Namespaces]:
+def namespaces(rate_bit_s: float | None = None) -> Generator[Namespaces]:
     """Make two joined namespaces, shaped both ways; at the end end what runs in them, too.
 
     Those of a process that was killed are removed by the next one that makes any.

@@ -61,6 +61,7 @@ SMALL: dict[str, Any] = {
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
     "head_dim": 32,
+    "initializer_range": 0.1,  # wider than usual, so that tokens vary
 }
 RANDOM: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("Qwen3Config", {"vocab_size": 151936, "intermediate_size": 512}),

@@ -217,6 +217,8 @@ def digest(logits: Any) -> str:
 
 def _mesh(rank: Rank) -> Any:
     """A mesh over this domain's ranks, on the process's default group; None for one lane."""
+    if rank.device.type != "cpu":
+        getattr(torch, rank.device.type).set_device(rank.device)
     if rank.lanes == 1:
         return None
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

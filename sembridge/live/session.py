@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sembridge.contract import Stack
 from sembridge.errors import BadInput
@@ -21,6 +22,7 @@ from sembridge.live.backends import backend
 from sembridge.live.launch import Outcome, Side, launch
 from sembridge.live.link import LinkSpec
 from sembridge.live.mapper import Switches, map_plans
+from sembridge.live.netns import Namespaces
 from sembridge.live.parts import CONFIG, Generated, check_lanes, read_config, torch
 from sembridge.live.serve import (
     EDGES,
@@ -83,15 +85,34 @@ class Planned(Struct, frozen=True, kw_only=True):
 
 
 class Site(Struct, frozen=True, kw_only=True):
-    """Where a run takes place: lanes of each side, the sides' backends, and the link."""
+    """Where a run takes place: lanes of each side, the sides' backends, and the link.
+
+    ``link`` is emulated; ``namespaces`` are two ends that the kernel joins, loopback without.
+    """
 
     tp: int
     head: str = "gloo"
     tail: str = "gloo"
     cut: int | None = None
     link: LinkSpec = LinkSpec()
+    namespaces: Namespaces | None = None
     deadline_s: float = 600.0
     op_deadline_s: float = 120.0
+
+
+def sides(site: Site, lanes: int) -> list[Side]:
+    """The two domains of a run, with so many lanes each."""
+    made = [
+        Side(domain=HEAD, lanes=lanes, backend=site.head),
+        Side(domain=TAIL, lanes=lanes, backend=site.tail),
+    ]
+    if site.namespaces is None:
+        return made
+    ends = (site.namespaces.near, site.namespaces.far)
+    return [
+        replace(side, namespace=end.namespace, host=end.host, port=end.port)
+        for side, end in zip(made, ends, strict=True)
+    ]
 
 
 def facts_of(folder: Path) -> ModelFacts:
@@ -248,12 +269,8 @@ def run(
         lanes={HEAD: site.tp, TAIL: site.tp},
         requests=tuple(p.request for p in planned),
     )
-    sides = [
-        Side(domain=HEAD, lanes=site.tp, backend=site.head),
-        Side(domain=TAIL, lanes=site.tp, backend=site.tail),
-    ]
     return launch(
-        sides,
+        sides(site, site.tp),
         "sembridge.live.serve:serve",
         msgspec.to_builtins(orders),
         deadline_s=site.deadline_s,

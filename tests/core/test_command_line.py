@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -57,3 +58,20 @@ def test_judges_say_which_pairs_they_are_given(sembridge):
     ran = sembridge("judges", "--random", "2", "--judge", "checker", "--judge", "reference")
     assert ran.code == 0
     assert ran.err == "pairs from random\n"
+
+
+@pytest.mark.parametrize(("columns", "most"), [(None, 100), ("60", 60)])
+def test_piped_tables_fit(columns, most, request):
+    environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
+    config = request.config.rootpath / "tests/data/configs/qwen3-14b.json"
+    code = "from sembridge.cli import main; main()"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "edges", "--model-config", config, "--tp", "4", "--quiet"],
+        env=environment | ({"COLUMNS": columns} if columns else {}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    drawn = [line for line in ran.stdout.splitlines() if line[0] in "┏┃┡│└"]
+    assert drawn
+    assert max(map(len, drawn)) <= most

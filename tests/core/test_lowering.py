@@ -8,15 +8,18 @@ from random import Random
 import msgspec
 import pytest
 
+from sembridge import io, lowering
 from sembridge.check import check
 from sembridge.contract import (
     NO_EVIDENCE,
     NO_GRAPH,
     NO_RUNTIME,
     BoundaryEdge,
+    Domain,
     Lane,
     Producer,
 )
+from sembridge.errors import PlanRejected
 from sembridge.footprint import Footprint
 from sembridge.layout import Shard
 from sembridge.lowering import LADDER, POLICIES, REFERENCE, SEMANTIC, Policy, compile_edge, lower
@@ -276,6 +279,46 @@ def test_the_first_lane_serves_the_others_of_its_domain():
     producers = (*edge.producers[:2], Producer(id="p2", domain="t"))
     edge = msgspec.structs.replace(edge, producers=producers)
     assert list(lower(edge).ops) == [*slices("c0", "c1"), Broadcast(src="c0", dsts=("c2",))]
+
+
+@pytest.mark.parametrize("lanes", [2, 300])
+def test_among_domains_of_as_many_lanes_one_without_others_beside_them_assembles(lanes):
+    tails, mapped = "t" * (lanes + 1) + "u" * lanes, "01" * (lanes // 2)
+    edge = contract(3, tails=tails, sources=f"{mapped}2{mapped}", shape=(lanes, 6))
+    producers = (*edge.producers[:2], Producer(id="p2", domain="t"))
+    edge = msgspec.structs.replace(edge, producers=producers)
+    gather = next(op for op in lower(edge).ops if isinstance(op, AllGather))
+    assert gather.members == tuple(c.id for c in edge.consumers[lanes + 1 :])
+
+
+def test_names_read_from_a_file_are_compared_by_what_they_say():
+    edge = contract(2, tails="ht")
+    home = dict.fromkeys("ht", Domain(stack="cuda")) | {"home": edge.domains["h"]}
+    edge = msgspec.structs.replace(
+        edge,
+        domains=home,
+        producers=tuple(msgspec.structs.replace(p, domain="home") for p in edge.producers),
+        consumers=(msgspec.structs.replace(edge.consumers[0], domain="home"), edge.consumers[1]),
+    )
+    read = io.decode_contract(io.encode(edge))
+    assert lower(read).ops == (Broadcast(src="p0", dsts=("c0",)), Send(src="p1", dst="c1"))
+
+
+@pytest.mark.parametrize("policy", [REFERENCE, LADDER[0]])
+def test_a_policy_is_what_it_says(policy):
+    edge = contract(2, tails="ttuu")
+    equal = msgspec.json.decode(msgspec.json.encode(policy), type=Policy)
+    assert lower(edge, equal) == lower(edge, policy)
+    with pytest.raises(AttributeError):
+        policy.multicast = True
+    with pytest.raises(TypeError):
+        Policy("mine", False)
+
+
+def test_a_plan_that_the_checker_refuses_is_not_returned(monkeypatch):
+    monkeypatch.setattr(lowering, "passes", lambda ob, policy: [])
+    with pytest.raises(PlanRejected):
+        lower(contract())
 
 
 def test_an_edge_is_compiled_by_names_and_the_policy_by_name_alone():

@@ -10,6 +10,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from sembridge.live import mlp, parts
+from sembridge.live.doctor import smollm2_weights
 from sembridge.wire import Framed
 
 
@@ -35,7 +36,10 @@ def test_live_prints_one_document(small, sembridge):
     assert document["sent"]["result"] == {
         "frames": 3, "payload": 3 * 101 * 4, "framed": 3 * (101 * 4 + 48),
     }  # fmt: skip
-    assert document["link"] == {"rate_bit_s": 1e9, "rtt_s": 0.0002}
+    assert document["link"] == {"kind": "emulated", "rate_bit_s": 1e9, "rtt_s": 0.0002}
+    measured = document["volatile"]["link"]
+    assert measured["rtt_min_s"] >= 0.0002
+    assert measured["rate_bit_s"] < 1.01e9
 
 
 def test_live_mlp_writes_what_it_prints(small, sembridge, tmp_path):
@@ -82,3 +86,19 @@ def test_what_cannot_run_is_said_before_anything_starts(small, sembridge, argume
     ran = sembridge(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert message in ran.err
+
+
+def test_real_weights_answer_in_text(sembridge):
+    """SmolLM2 across the boundary says what it says in one piece."""
+    pytest.importorskip("gguf")
+    if smollm2_weights() is None:
+        pytest.skip("SmolLM2's weights are not here (make torch)")
+    ran = sembridge(
+        "live", "--prompt", "What is the capital of France?", "--tokens", 12, "--json"
+    )  # fmt: skip
+    assert ran.code == 0
+    document = json.loads(ran.out)
+    assert document["text"] == ["The capital of France is Paris."]
+    assert document["consumers_matched"] == [document["steps"]] * 2
+    assert document["steps"] < 12
+    assert document["sent"] == document["wire"]

@@ -7,6 +7,7 @@ import re
 from html import escape
 from html.parser import HTMLParser
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,19 +109,21 @@ def test_counterexamples_show_what_is_wrong(sampled):
     assert kinds == {"difference", "missing", "fault", "condition", "rejected"}
 
 
-def test_what_is_too_large_to_show_is_refused():
+def test_what_is_too_large_to_show_is_refused_at_once(sembridge, tmp_path):
     one = hostile().contract
     consumer = one.consumers[0]
-    many = [
+    many = tuple(
         Consumer(id=f"x{i}", domain=consumer.domain, source=consumer.source, demanded=True)
         for i in range(MAX_DRAWN)
-    ]
+    )
+    large = msgspec.structs.replace(one, consumers=many)
     with pytest.raises(BadInput, match="to show"):
-        case_of("given", Given(contract=type(one)(**_fields(one), consumers=tuple(many))))
-
-
-def _fields(contract):
-    return {f: getattr(contract, f) for f in contract.__struct_fields__ if f != "consumers"}
+        case_of("given", Given(contract=large))
+    io.write(tmp_path / "contract.json", io.encode(large))
+    ran = sembridge("report", "-o", tmp_path / "x.html", "--case", tmp_path)
+    assert ran.code == 2
+    assert f"{tmp_path}: more than {MAX_DRAWN}" in ran.err
+    assert not (tmp_path / "x.html").exists()
 
 
 class Page(HTMLParser):
