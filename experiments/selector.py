@@ -2,9 +2,8 @@
 
 α and β come from bursts of messages over the link, L from timing each plan's projections and
 native collectives; then both plans of a pair exchange decode steps in AB/BA blocks, of which the
-median step counts. Nothing of
-what is compared enters the calibration. The model's own computation is left out: it is the same
-under both plans, and only dilutes their difference.
+median step counts. Nothing of what is compared enters the calibration. The model's own
+computation is left out: it is the same under both plans, and only dilutes their difference.
 """
 
 from __future__ import annotations
