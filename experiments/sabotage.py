@@ -46,7 +46,7 @@ RANKS = ("head/0", "head/1", "tail/0", "tail/1")
 SENDER, RECEIVER = "head/1", "tail/0"
 """The owner, who sends in both plans, and who receives from it."""
 
-ROUNDS = 4
+ROUNDS = 10
 AT = 1
 """The round in which a rank suffers: by then every connection and group has been used."""
 

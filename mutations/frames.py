@@ -186,7 +186,7 @@ def receive(exchange: Exchange, stream: Stream) -> Fate:
                 into = bytearray(frame.length)
                 connection.receive(frame, memoryview(into), deadline=monotonic() + PATIENCE_S)
                 delivered += 1
-                wrong |= into != payload
+                wrong |= bytes(into) != payload
     except LiveError as error:
         reason = error.field if isinstance(error, FrameRejected) else error.code
     finally:

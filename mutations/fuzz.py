@@ -37,7 +37,7 @@ class Campaign(Struct, kw_only=True):
     """
 
     streams: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict[str, int])
     delivered: int = 0
     stale: int = 0
     wrong: int = 0
@@ -71,7 +71,7 @@ def corrupt(data: bytes, rng: random.Random) -> bytes:
         changed = bytearray(data)
         for _ in range(rng.choice((1, 1, 1, 2, 3, 8))):
             _EDITS[rng.randrange(len(_EDITS))](changed, rng)
-        if changed != data:
+        if bytes(changed) != data:
             return bytes(changed)
 
 
