@@ -43,6 +43,9 @@ TARGET_FROM = 256 * 1024
 THROUGHPUT_TARGET, ROUND_TRIP_TARGET = 0.95, 1.3
 DEADLINE_S = 60.0
 
+BUDGET_S, MAX_TRIPS, MAX_PAYLOADS = 0.3, 2000, 20_000
+"""What one peer is asked for at a time."""
+
 
 # The peers --------------------------------------------------------------------------------------
 
@@ -200,13 +203,15 @@ class Nixl:
     def __init__(self, end: End) -> None:
         os.environ["UCX_TLS"] = "tcp,self"
         os.environ.setdefault("NIXL_LOG_LEVEL", "FATAL")
-        from nixl_cu12._api import nixl_agent  # pyright: ignore[reportMissingImports]
+        from nixl_cu12._api import nixl_agent, nixl_agent_config  # pyright: ignore[reportMissingImports]
 
         self.peer = "far" if end.near else "near"
-        self.agent = nixl_agent("near" if end.near else "far")
+        self.agent = nixl_agent(
+            "near" if end.near else "far", nixl_agent_config(enable_prog_thread=False)
+        )
         # One side's inbox is the only memory that the other writes into.
         self.inbox = memoryview(bytearray(SIZES[-1]))
-        self.buffers: dict[int, Any] = {}
+        self.registered: set[int] = set()
         self.agent.register_memory([_place(self.inbox)], "DRAM")
         self.inbox_of_peer = self._introduce(_sockets(end))
         self.heard = 0
@@ -221,13 +226,13 @@ class Nixl:
         return theirs["at"]
 
     def send(self, payload: memoryview) -> None:
-        key = _address(payload)
-        if key not in self.buffers:
-            self.agent.register_memory([_place(payload)], "DRAM")
-            self.buffers[key] = payload
+        whole = memoryview(payload.obj)
+        if _address(whole) not in self.registered:
+            self.registered.add(_address(whole))
+            self.agent.register_memory([_place(whole)], "DRAM")
         size = payload.nbytes
         there = self.agent.get_xfer_descs([(self.inbox_of_peer, size, 0)], "DRAM")
-        here = self.agent.get_xfer_descs([(key, size, 0)], "DRAM")
+        here = self.agent.get_xfer_descs([(_address(payload), size, 0)], "DRAM")
         handle = self.agent.initialize_xfer("WRITE", here, there, self.peer, b"w")
         state = self.agent.transfer(handle)
         while state == "PROC":
@@ -399,7 +404,7 @@ def measure(place: Place, sizes: Sequence[int], rounds: int) -> dict[str, Any]:
     trips: dict[str, dict[str, list[float]]] = {
         how: {p: [] for p in peers} for how in ("own cores", "any core")
     }
-    budget = 2**29 if place.rate is None else 2**24
+    took: dict[tuple[str, int], float] = {}
     with ExitStack() as stack:
         pairs: dict[str, Pair] = {}
         for peer in peers:
@@ -410,17 +415,25 @@ def measure(place: Place, sizes: Sequence[int], rounds: int) -> dict[str, Any]:
             order = peers if turn % 2 else peers[::-1]
             for how, taken in trips.items():
                 for peer in order:
-                    trip = pairs[peer].ask("round trip", SMALL, 1000, pinned=how == "own cores")
+                    count = fitting(took.get((peer, 0)), MAX_TRIPS)
+                    trip = pairs[peer].ask("round trip", SMALL, count, pinned=how == "own cores")
+                    took[peer, 0] = trip
                     if turn:  # the first round warms up
                         taken[peer].append(trip)
             for size in sizes:
-                count = max(2, min(10_000, budget // size))
                 for peer in order:
+                    count = fitting(took.get((peer, size)), MAX_PAYLOADS)
                     seconds = pairs[peer].ask("throughput", size, count)
+                    took[peer, size] = seconds / count
                     if turn:
                         rates[size][peer].append(8 * size * count / seconds)
             print(f"{place.name}: round {turn} of {rounds}", file=sys.stderr)
     return {"rates": rates, "trips": trips}
+
+
+def fitting(seconds: float | None, most: int) -> int:
+    """How often to do what took so long last time; a few times where that is not known."""
+    return 4 if seconds is None else max(2, min(most, int(BUDGET_S / seconds)))
 
 
 def paired(ours: list[float], theirs: list[float]) -> float:
