@@ -263,12 +263,11 @@ class Connection:
             frame = with_metadata(header, self._read_metadata(deadline))
             if (wrong := mismatch(frame, header.frame)) is not None:
                 raise FrameRejected(*wrong)
-        got, size = 0, into.nbytes
-        while got < size:
-            piece = into[got : got + CHUNK]
+        while left := into.nbytes:
+            piece = into if left <= CHUNK else into[:CHUNK]
             n = self._read_some(piece, deadline)
             header.digest.update(piece if n == piece.nbytes else piece[:n])
-            got += n
+            into = into[n:]
         self._verify(header)
 
     def _pass_over(self, expected: Frame, deadline: float) -> None:
@@ -304,8 +303,8 @@ class Connection:
         self.traffic.bytes_received += HEADER_BYTES + header.metadata_length + header.frame.length
 
     def _read(self, into: memoryview, deadline: float) -> None:
-        got = self._read_some(into, deadline)
-        while got < into.nbytes:
+        got, size = self._read_some(into, deadline), into.nbytes
+        while got < size:
             got += self._read_some(into[got:], deadline)
 
     def _read_some(self, into: memoryview, deadline: float) -> int:
