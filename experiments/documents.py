@@ -60,6 +60,8 @@ class Provenance(Struct, frozen=True, kw_only=True):
     cores: int
     link: str
     seconds: float
+    load_average: tuple[float, float, float] | None = None
+    """Over 1, 5 and 15 minutes, when the run had ended."""
 
 
 class Varying(Struct, frozen=True, kw_only=True):
@@ -143,6 +145,7 @@ def provenance(seconds: float, link: str) -> Provenance:
         cores=os.cpu_count() or 1,
         link=link,
         seconds=round(seconds, 3),
+        load_average=os.getloadavg() if hasattr(os, "getloadavg") else None,
     )
 
 

@@ -280,6 +280,8 @@ def shown(value: Any, ci95: tuple[float, float] | None = None) -> str:
     """A number, a range or an estimate as the paper would print it."""
     if isinstance(value, Estimate):
         value, ci95 = value.mean, value.ci95
+    elif isinstance(value, Mapping):  # an estimate that was read back
+        value, ci95 = value["mean"], value["ci95"]
     if value is None:
         return ""
     if isinstance(value, tuple | list):

@@ -65,8 +65,10 @@ REPLICAS: tuple[Comparison, ...] = (
     versus("dense_tp1_long", C0, C1, tp=1, **DENSE),
     versus("moe_burst16", C0, C1, concurrency=16, output_tokens=8, **MOE),
 )
-HOW = f"small-width models with real vocabularies on CPU, an emulated link, {PAIRS} AB/BA pairs of "
-HOW += "fresh processes"
+HOW = (
+    "small-width models with real vocabularies on CPU, an emulated link, "
+    f"{PAIRS} AB/BA pairs of fresh processes"
+)
 
 Measured = dict[str, Any]
 FULL = "runs with --full"

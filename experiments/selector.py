@@ -1,15 +1,15 @@
 """Equation 7's choice against the better plan as measured (§8.2), for every pair of the campaigns.
 
 α and β come from bursts of messages over the link, L from timing each plan's projections and
-native collectives; then both plans of a pair exchange decode steps in AB/BA blocks. Nothing of
-what is compared enters the calibration. The model's own computation is left out: it is the same
-under both plans, and only dilutes their difference.
+native collectives; then both plans of a pair exchange decode steps in AB/BA blocks, of which the
+median step counts. Nothing of what is compared enters the calibration. The model's own
+computation is left out: it is the same under both plans, and only dilutes their difference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -87,7 +87,7 @@ def compare(comparison: Comparison, seed: int) -> dict[str, Any]:
         candidate(fabric, name, edges, local_seconds(ranks, n))
         for n, (name, edges) in enumerate(zip(("reference", "specialized"), arms, strict=True))
     )
-    step = [fmean(times) for times in lead["seconds"]]
+    step = [median(times) for times in lead["seconds"]]
     pairs: list[Pair] = []
     for n, order in enumerate(orders):
         one, other = step[2 * n], step[2 * n + 1]

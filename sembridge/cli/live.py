@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from msgspec.structs import replace
@@ -97,9 +97,10 @@ def live(
     _say(quiet or as_json, f"loading {model}")
     whole = parts.load(model)
     text = parts.tokenizer(model) if model == parts.REAL else None
-    prompts, stop = _prompts(text, prompt, whole.config)
+    prompts = _prompts(text, prompt)
+    steps, stop = _ends(body, tokens, () if text is None else (int(whole.config.eos_token_id),))
     ask = Ask(
-        id="request", body=body, prompts=prompts, steps=tokens, stop=stop, owner=owner, own=own
+        id="request", body=body, prompts=prompts, steps=steps, stop=stop, owner=owner, own=own
     )
     show = None if quiet or as_json or text is None else _stream(text)
 
@@ -271,14 +272,12 @@ def _link(rate: float | None, rtt: float) -> LinkSpec:
     return LinkSpec(rate_bit_s=None if rate is None else rate * 1e6, rtt_s=rtt / 1e3)
 
 
-def _prompts(
-    text: Any, prompts: list[str] | None, config: Any
-) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
-    """Token ids of the prompts, and the ids that end a row."""
+def _prompts(text: Any, prompts: list[str] | None) -> tuple[tuple[int, ...], ...]:
+    """Token ids of the prompts, in the model's chat format."""
     if text is None:
         if prompts:
             raise BadInput("a model with random weights reads no text", path="--prompt")
-        return ((11, 7, 5, 3, 2),), ()
+        return ((11, 7, 5, 3, 2),)
     given = prompts or ["What is the capital of France?"]
     ids: list[tuple[int, ...]] = []
     for one in given:
@@ -290,7 +289,17 @@ def _prompts(
         raise BadInput(
             f"a batch has prompts of one length, not of {counts} tokens", path="--prompt"
         )
-    return tuple(ids), (int(config.eos_token_id),)
+    return tuple(ids)
+
+
+def _ends(body: dict[str, Any], tokens: int, end: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """Most tokens, and the ids that end a row: fields that consumers act on, as ids come."""
+    if body.get("stop"):
+        raise BadInput("the live engines stop at token ids, not at strings", path="$.stop")
+    most, asked = body.get("max_tokens"), cast("list[object]", body.get("stop_token_ids") or [])
+    stops = tuple(i for i in asked if isinstance(i, int))
+    steps = most if isinstance(most, int) else tokens
+    return steps, stops if body.get("ignore_eos") is True else end + stops
 
 
 def _serve(

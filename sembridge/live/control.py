@@ -67,6 +67,8 @@ class Control:
     def _send(self, seat: Seat, message: Message) -> None:
         try:
             if seat.host == self._rank.domain:
+                # A full queue of the receiver's is waited for: it holds few datagrams.
+                self._socket.settimeout(self._rank.deadline_s)
                 said = Datagram(lane=self._rank.lane, message=_short(message))
                 self._socket.sendto(msgspec.json.encode(said), str(self._place(seat.lane)))
             elif isinstance(message, Retired):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from queue import Empty, Queue
 from types import SimpleNamespace
 from typing import Any
@@ -51,18 +53,24 @@ def rank(wire: Wire, folder: Any, host: str, lane: int, deadline_s: float) -> An
     )
 
 
-@pytest.fixture
-def world(tmp_path):
+@contextmanager
+def ranks(folder, hosts, deadline_s=2.0):
     """Every rank's control, made before any of them speaks."""
     wire = Wire()
     made = {
-        (host, lane): Control(rank(wire, tmp_path, host, lane, 2.0), HOSTS)
-        for host, lanes in HOSTS.items()
+        (host, lane): Control(rank(wire, folder, host, lane, deadline_s), hosts)
+        for host, lanes in hosts.items()
         for lane in range(lanes)
     }
     yield wire, made
     for control in made.values():
         control.close()
+
+
+@pytest.fixture
+def world(tmp_path):
+    with ranks(tmp_path, HOSTS) as made:
+        yield made
 
 
 def together(controls, act):
@@ -125,3 +133,15 @@ def test_a_rank_that_fails_says_why_to_its_host(world):
     assert all(isinstance(error, Ended) for error in ended.values())
     for lane in (0, 2):
         assert "damaged on its way" in str(ended["a", lane])
+
+
+def test_a_leader_that_comes_late_is_waited_for(tmp_path):
+    """More ranks speak at once than a socket holds datagrams for."""
+    with ranks(tmp_path, {"a": 24, "b": 1}, deadline_s=20.0) as (_, controls):
+
+        def act(key, life):
+            if key == ("a", 0):
+                time.sleep(0.3)
+            return request(key, life)
+
+        assert set(together(controls, act).values()) == {1}

@@ -42,6 +42,19 @@ def test_live_prints_one_document(small, sembridge):
     assert measured["rate_bit_s"] < 1.01e9
 
 
+def test_a_requests_own_ends_are_kept(small, sembridge, tmp_path):
+    """Token limits and stop ids act on tokens as they come; strings are refused."""
+    body = {"temperature": 0, "max_tokens": 2, "stop_token_ids": [], "ignore_eos": True}
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps(body))
+    ran = sembridge("live", "--model", "qwen3", "--tp", 1, "--request", path, "--json")
+    assert (ran.code, json.loads(ran.out)["steps"]) == (0, 2)
+    path.write_text(json.dumps({**body, "stop": ["\n"]}))
+    refused = sembridge("live", "--model", "qwen3", "--request", path)
+    assert (refused.code, refused.out) == (2, "")
+    assert "$.stop" in refused.err
+
+
 def test_live_mlp_writes_what_it_prints(small, sembridge, tmp_path):
     path = tmp_path / "mlp.json"
     ran = sembridge("live-mlp", "--tokens", "1,8", "-o", path, "--json")

@@ -21,7 +21,8 @@ from sembridge.live.session import NOTHING, Ask, Site, judge, plan, run, switchi
 from sembridge.wire import framed
 
 VOCABULARY, LANES = 203, 2
-SITE = Site(tp=LANES, deadline_s=180)
+SITE = Site(tp=LANES, head="gloo-staged", deadline_s=180)
+"""The head's memory is treated as a device's: what crosses is staged on its side."""
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +35,9 @@ def test_cells_are_text_to_latex(cell):
 
 
 def test_an_estimate_shows_its_interval():
-    assert shown(Estimate(mean=80.2, ci95=(77.12, 83.28))) == "80.2 [77.12, 83.28]"
+    estimate = Estimate(mean=80.2, ci95=(77.12, 83.28))
+    assert shown(estimate) == "80.2 [77.12, 83.28]"
+    assert shown(msgspec.json.decode(msgspec.json.encode(estimate))) == shown(estimate)
     assert [shown(v) for v in (None, 3, (2, 4), 156.3e6)] == ["", "3", "2, 4", "1.563e+08"]
 
 
