@@ -127,7 +127,8 @@ class Connection:
             raise self._fail(
                 FrameRejected("length", f"{payload.nbytes} bytes to send, not {frame.length}")
             )
-        self._check()
+        if self._error is not None:
+            raise self._error
         head = encode(frame, self._sequence_out, payload)
         size = len(head) + frame.length
         self._sequence_out += 1
@@ -248,33 +249,30 @@ class Connection:
                 self._read(self._head, deadline)
                 header = recognise(self._bytes, expected, self._sequence_in)
                 if header is not None:
-                    self._sequence_in += 1
-                    self._read_rest(header, into, deadline)
-                    return
+                    break
                 self._pass_over(expected, deadline)
-            raise FrameRejected("tag", f"more than {MAX_STALE} stale frames")
+            else:
+                raise FrameRejected("tag", f"more than {MAX_STALE} stale frames")
+            self._sequence_in += 1
+            if header.metadata_length:
+                self._read_metadata(header, expected, deadline)
+            while left := into.nbytes:
+                piece = into if left <= CHUNK else into[:CHUNK]
+                n = self._read_some(piece, deadline)
+                header.digest.update(piece if n == piece.nbytes else piece[:n])
+                into = into[n:]
+            self._verify(header)
         except LiveError as error:
             placed = error.placed(local=self.local, peer=self.peer, edge=expected.edge, tag=tag)
             raise self._fail(placed) from error
 
-    def _read_rest(self, header: Header, into: memoryview, deadline: float) -> None:
-        """Metadata and payload of a frame whose header is the expected one."""
-        if header.metadata_length:
-            frame = with_metadata(header, self._read_metadata(deadline))
-            if (wrong := mismatch(frame, header.frame)) is not None:
-                raise FrameRejected(*wrong)
-        got, size = 0, into.nbytes
-        while got < size:
-            piece = into[got : got + CHUNK]
-            n = self._read_some(piece, deadline)
-            header.digest.update(piece if n == piece.nbytes else piece[:n])
-            got += n
-        self._verify(header)
-
     def _pass_over(self, expected: Frame, deadline: float) -> None:
         """Read to the end of a frame that is not the expected one, and that has to be stale."""
         header = decode(self._head)
-        metadata = self._read_metadata(deadline) if header.metadata_length else b""
+        metadata = b""
+        if header.metadata_length:
+            self._read(self._metadata, deadline)
+            metadata = bytes(self._metadata)
         if header.sequence != self._sequence_in & 0xFFFFFFFF:
             raise FrameRejected("sequence", f"{header.sequence}, expected {self._sequence_in}")
         self._sequence_in += 1
@@ -293,9 +291,11 @@ class Connection:
         self._verify(header)
         self.traffic.stale += 1
 
-    def _read_metadata(self, deadline: float) -> bytes:
+    def _read_metadata(self, header: Header, expected: Frame, deadline: float) -> None:
         self._read(self._metadata, deadline)
-        return bytes(self._metadata)
+        frame = with_metadata(header, bytes(self._metadata))
+        if (wrong := mismatch(frame, expected)) is not None:
+            raise FrameRejected(*wrong)
 
     def _verify(self, header: Header) -> None:
         if not header.intact():
@@ -304,8 +304,8 @@ class Connection:
         self.traffic.bytes_received += HEADER_BYTES + header.metadata_length + header.frame.length
 
     def _read(self, into: memoryview, deadline: float) -> None:
-        got = self._read_some(into, deadline)
-        while got < into.nbytes:
+        got, size = self._read_some(into, deadline), into.nbytes
+        while got < size:
             got += self._read_some(into[got:], deadline)
 
     def _read_some(self, into: memoryview, deadline: float) -> int:

@@ -178,7 +178,8 @@ def encode(frame: Frame, sequence: int, payload: memoryview) -> bytes:
     before, after = _constant(frame)
     sequence &= _LOW
     digest = xxhash.xxh3_64(_SPLIT.pack(before, 0, sequence, after))
-    digest.update(frame.metadata)
+    if frame.metadata:
+        digest.update(frame.metadata)
     digest.update(payload)
     return _SPLIT.pack(before, digest.intdigest() & _LOW, sequence, after) + frame.metadata
 

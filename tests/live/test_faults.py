@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +21,13 @@ from experiments.faults import (
     run,
     scenarios,
 )
-from sembridge.live.faults import DeadlineExceeded, PeerClosed
+from sembridge.live.backends import native_errors
+from sembridge.live.faults import DeadlineExceeded, PeerClosed, RunFailed
+from sembridge.live.frame import control
+from sembridge.live.launch import Side, launch
+from sembridge.live.link import Link, LinkSpec
 from sembridge.live.netns import absent
+from tests.live.pairs import connected, soon
 
 pytest.importorskip("torch", reason="torch is not installed: the extra `live` has it")
 
@@ -30,6 +39,7 @@ FEW = (
     "host head killed between requests",
     "host tail killed connecting",
     "launcher killed within a send",
+    "launcher killed connecting",
 )
 
 
@@ -66,6 +76,52 @@ def test_a_link_that_drops_everything_is_a_deadline():
     assert faults_of(scenario, outcome) == [], outcome
     assert outcome.ends["tail/0"] == DeadlineExceeded.code
     assert outcome.survivors_s >= DEADLINE_S / 2
+
+
+def idle(rank: Any, arguments: dict[str, Any]) -> None:
+    rank.emit({"idle": True})
+    time.sleep(60)
+
+
+def test_a_host_that_dies_is_noticed_though_nobody_waits_for_its_ranks():
+    hosts: dict[str, int] = {}
+    start = time.monotonic()
+    with pytest.raises(RunFailed) as caught:
+        launch(
+            (Side(domain="head", lanes=1), Side(domain="tail", lanes=1)),
+            "tests.live.test_faults:idle",
+            {},
+            on_start=hosts.update,
+            on_event=lambda rank, event: os.kill(hosts["head"], signal.SIGKILL),
+            deadline_s=60,
+        )
+    assert str(caught.value) == "head/0: ended without a word"
+    assert time.monotonic() - start < 50
+
+
+def test_what_a_native_library_says_is_typed_and_names_the_others():
+    members = ("head/0", "head/1", "head/2")
+    for said, kind in (
+        ("Wait timeout", DeadlineExceeded),
+        ("[gloo] Timed out waiting 1000ms for recv", DeadlineExceeded),
+        ("Connection closed by peer [127.0.0.1]:1", PeerClosed),
+    ):
+        with pytest.raises(kind) as caught, native_errors("head/1", members):
+            raise RuntimeError(f"{said}. And more.\nAnd more")
+        assert (caught.value.local, caught.value.peer) == ("head/1", "head/0, head/2")
+        assert caught.value.message == f"native collective: {said}"
+
+
+def test_a_link_that_is_too_slow_is_late_and_holds_nobody_up(tmp_path: Path):
+    link = Link(LinkSpec(rate_bit_s=1000), str(tmp_path / "link"))
+    with connected(link) as (left, _):
+        due = control(2**20, epoch=0)
+        left.send(due, memoryview(bytearray(2**20)), deadline=soon(0.2))
+        with pytest.raises(DeadlineExceeded):
+            left.flush(soon(30))
+        start = time.monotonic()
+    assert time.monotonic() - start < 10  # the link would be busy for hours
+    link.close()
 
 
 def test_every_rank_fails_in_every_way_somewhere():
