@@ -259,7 +259,7 @@ GAINS = {
 @figure("figure3")
 def figure3(results: Results) -> Any:
     """Result traffic of a restart cell on a log scale, and restart-paired throughput effects."""
-    drawn, (traffic, gains) = _axes(4.6, (0.72, 2.75, 2.45, 1.4), (0.95, 0.42, 2.22, 1.75))
+    drawn, (traffic, gains) = _axes(4.7, (0.72, 2.85, 2.45, 1.4), (0.95, 0.42, 2.22, 1.7))
     _traffic(traffic, results.measured("wire"))
     _gains(gains, results)
     return drawn
@@ -304,7 +304,9 @@ def _traffic(panel: Any, ours: dict[str, Any]) -> None:
 
 def _gains(panel: Any, results: Results) -> None:
     effects = results.notes("figure3").get("effects", {})
-    panel.set_title("(b) throughput of projection over full logits, fresh-process pairs", x=-0.36)
+    panel.set_title(
+        "(b) throughput of projection over full logits, fresh-process pairs", x=-0.4, pad=14
+    )
     panel.axvline(0, color="black", linewidth=0.6)
     panel.spines["left"].set_visible(False)
     for i, (cell, _) in enumerate(GAINS.items()):
@@ -329,7 +331,10 @@ def _gains(panel: Any, results: Results) -> None:
         Line2D([], [], marker="D", ls="", ms=3, mfc=c, mec="black", mew=0.5, label=label)
         for c, label in (("white", REPORTED), (OURS_COLOUR, "ours, CPU and emulated link"))
     ]
-    panel.legend(handles=handles, loc="upper right", borderpad=0, labelspacing=0.2)
+    panel.legend(
+        handles=handles, ncols=2, loc="lower left", bbox_to_anchor=(-0.43, 0.99), handlelength=1.2,
+        columnspacing=1, borderpad=0,
+    )  # fmt: skip
 
 
 def _diamond(panel: Any, y: float, mean: float, ci95: Any, colour: str) -> None:
