@@ -228,8 +228,11 @@ def _timers(panel: Any, plan: str, values: dict[str, Any], colour: str, *, label
     if any(t is None for t in times):
         _not_run(panel)
         return
-    both = [values.get(f"figure2.{p}.next_stage_ms", 0) for p in TIMERS]
-    panel.set_xlim(0, 1.12 * (max(both) + sum(times[:-1])))
+    longest = max(
+        sum(values.get(f"figure2.{p}.{timer}", 0) for *_, timer in stages)
+        for p, stages in TIMERS.items()
+    )
+    panel.set_xlim(0, 1.12 * longest)
     start = 0.0
     for y, ((_, what, _), time) in enumerate(zip(stages, times, strict=True)):
         panel.barh(y, time, left=start, height=0.5, color=colour, edgecolor="black", linewidth=0.4)
@@ -237,9 +240,10 @@ def _timers(panel: Any, plan: str, values: dict[str, Any], colour: str, *, label
         if what == "socket blocked":
             frames, size = (values.get(f"figure2.{plan}.{of}") for of in ("frames", "bytes"))
             label += "" if size is None else f"\n{frames} frames, {size_of(size)}"
-        inside = y == len(stages) - 1
-        at = 0.02 * panel.get_xlim()[1] if inside else end + 0.02 * panel.get_xlim()[1]
-        panel.text(at, y - 0.42 if inside else y, label, va="center", fontsize=5.2)
+        # Long labels and late bars have theirs above the bar, where there is room.
+        above = y == len(stages) - 1 or (len(what) > 20 and end > 0.1 * longest)
+        at = (0 if above else end) + 0.02 * longest
+        panel.text(at, y - 0.42 if above else y, label, va="center", fontsize=5.2)
         start = end
 
 
