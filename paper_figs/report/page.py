@@ -87,7 +87,7 @@ def page(results: Sequence[Document], figures: Sequence[Figure], cases: Sequence
             script=script,
             summary=_summary([*claims, *timed.values()]),
             claims="\n".join(_claims(claims)),
-            timed_claims="\n".join(_claims(timed.values(), ", as timed on this machine")),
+            timed_claims="\n".join(_claims(timed.values(), ", as measured on this machine")),
             checks="\n".join(_checks(results)) or _none("results"),
             tables="\n".join(_table(t) for doc in results for t in doc.tables) or _none("results"),
             timed_tables="\n".join(_table(t) for doc in results for t in doc.volatile.tables),

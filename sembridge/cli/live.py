@@ -104,7 +104,10 @@ def live(
     )
     show = None if quiet or as_json or text is None else _stream(text)
 
+    said_before: dict[str, Any] = {}
+
     def before(planned: Sequence[Planned]) -> None:
+        said_before.update(_planned(planned[0]))
         if not (quiet or as_json):
             _show_plans(planned[0])
 
@@ -112,7 +115,7 @@ def live(
         (served,), volatile = _serve(whole, site, [ask], before, show, quiet or as_json)
     said = [text.decode(row, skip_special_tokens=True) for row in served.tokens] if text else []
     if as_json:
-        emit({"model": model, **_site(site), **_document(served), "text": said,
+        emit({"model": model, **_site(site), **said_before, **_document(served), "text": said,
               "volatile": volatile})  # fmt: skip
     else:
         if show:
@@ -376,7 +379,8 @@ def _say(quiet: bool, what: str) -> None:
 def _show_plans(planned: Planned) -> None:
     """The plans of a decode step, and the switches read off them."""
     decision, (_, switches) = planned.decision, planned.switches
-    out.print(f"surface  {decision.paper_surface}, decided by {', '.join(decision.decided_by)}")
+    surface = decision.surface if planned.ask.own else decision.paper_surface
+    out.print(f"surface  {surface}, decided by {', '.join(decision.decided_by)}", markup=False)
     out.print(
         f"switches forward {switches.forward_aggregation}, result {switches.result_aggregation}, "
         f"result fanout {'on' if switches.result_fanout else 'off'}"
@@ -386,6 +390,20 @@ def _show_plans(planned: Planned) -> None:
         ops = "; ".join(describe(ob, op) for op in plan.ops)
         out.print(f"{edge:<8} {ops}", markup=False)
     out.print()
+
+
+def _planned(planned: Planned) -> dict[str, Any]:
+    """The same for a document: who decided, the switches, and the plans' ops."""
+    _, switches = planned.switches
+    return {
+        "decided_by": planned.decision.decided_by,
+        "switches": {
+            "forward_aggregation": switches.forward_aggregation,
+            "result_aggregation": switches.result_aggregation,
+            "result_fanout": switches.result_fanout,
+        },
+        "plans": {edge: plan.ops for edge, plan in planned.plans[1].items()},
+    }
 
 
 def _site(site: Site) -> dict[str, Any]:

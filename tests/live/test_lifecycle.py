@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import hypothesis.strategies as st
 import pytest
@@ -329,3 +331,69 @@ def test_whoever_may_not_have_heard_of_a_failure_is_told_again(event):
     heard = {Seat("a", 1), Seat("b", 0)} if isinstance(event, Tick) else {Seat("a", 1)}
     assert same == failed
     assert dict(told) == dict.fromkeys(heard, Failed(reason="a lane 1: connection closed"))
+
+
+class Snapshot(NamedTuple):
+    """A whole run at one moment: ranks, messages in flight, losses not yet noticed."""
+
+    ranks: dict[Seat, State]
+    flying: tuple[tuple[Seat, Seat, Message], ...] = ()
+    losses: tuple[tuple[Seat, Seat], ...] = ()
+    crashed: frozenset[Seat] = frozenset()
+    drained: frozenset[Seat] = frozenset()
+
+    def key(self) -> str:
+        ranks = [repr(state) for state in self.ranks.values()]
+        return repr((ranks, sorted(map(repr, self.flying)), self.losses, self.crashed))
+
+    def after(self, seat: Seat, event, **changes) -> Snapshot:
+        now = self._replace(**changes)
+        if seat in now.crashed:
+            return now
+        state, sends = step(now.ranks[seat], event)
+        flying = (*now.flying, *((seat, to, message) for to, message in sends))
+        return now._replace(ranks={**now.ranks, seat: state}, flying=flying)
+
+    def following(self, *, crashes: bool) -> Iterator[Snapshot]:
+        """Every moment that may come next."""
+        for i, (sender, to, message) in enumerate(self.flying):
+            left = self.flying[:i] + self.flying[i + 1 :]
+            yield self.after(to, Received(sender, message), flying=left)
+        for i, (watcher, gone) in enumerate(self.losses):
+            yield self.after(watcher, Lost(gone), losses=self.losses[:i] + self.losses[i + 1 :])
+        for seat, state in self.ranks.items():
+            if seat in self.crashed or state.epoch:
+                continue
+            if state.phase is Phase.DRAINING:
+                yield self.after(seat, Emptied(), drained=self.drained | {seat})
+            elif state.phase in PROPOSALS and state.proposal is None:
+                yield self.after(seat, Propose(PROPOSALS[state.phase][1]))
+            if crashes and not self.crashed:
+                gone = tuple((other, seat) for other in state.neighbours)
+                yield self._replace(crashed=frozenset((seat,)), losses=gone)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "crashes"), [({"a": 3, "b": 2}, False), ({"a": 2, "b": 2}, True)]
+)
+def test_every_schedule_of_one_request(hosts, crashes):
+    """All orders of all messages, and a crash of any rank at any moment: none goes wrong."""
+    seats = [Seat(host, lane) for host, lanes in hosts.items() for lane in range(lanes)]
+    first = Snapshot({seat: State(seat=seat, hosts=hosts) for seat in seats})
+    seen, left = {first.key()}, [first]
+    while left:
+        moment = left.pop()
+        states = [state for seat, state in moment.ranks.items() if seat not in moment.crashed]
+        assert not overlapping(states)
+        assert moment.drained == set(seats) or not any(state.epoch for state in states)
+        coming = list(moment.following(crashes=crashes))
+        if not list(moment.following(crashes=False)):
+            if moment.crashed:
+                assert all(state.phase is FAILED for state in states)
+            else:
+                assert {(state.epoch, state.phase) for state in states} == {(1, Phase.IDLE)}
+        for after in coming:
+            if (key := after.key()) not in seen:
+                seen.add(key)
+                left.append(after)
+    assert len(seen) > 1000

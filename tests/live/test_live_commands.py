@@ -32,6 +32,11 @@ def test_live_prints_one_document(small, sembridge):
     assert document["holds"]
     assert document["sent"] == document["wire"]
     assert document["consumers_matched"] == [3, 3]
+    assert document["decided_by"] == ["logprobs"]
+    assert document["switches"] == {
+        "forward_aggregation": "mapped", "result_aggregation": "mapped", "result_fanout": False,
+    }  # fmt: skip
+    assert [op["op"] for op in document["plans"]["result"]] == ["send", "project"]
     # One lane has no slices: a header on each frame, and the complete logits.
     assert document["sent"]["result"] == {
         "frames": 3, "payload": 3 * 101 * 4, "framed": 3 * (101 * 4 + 48),

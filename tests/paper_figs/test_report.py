@@ -126,6 +126,9 @@ def test_what_is_too_large_to_show_is_refused_at_once(sembridge, tmp_path):
     assert not (tmp_path / "x.html").exists()
 
 
+VOLATILE = re.compile("<!-- volatile -->.*?<!-- /volatile -->", re.DOTALL)
+
+
 class Page(HTMLParser):
     """Elements by name, event handlers, and addresses."""
 
@@ -169,7 +172,8 @@ def test_without_script_the_page_has_claims_tables_and_verdicts(html):
 
 
 def test_the_same_input_gives_the_same_bytes(html):
-    assert sample_page(sample_cases()).decode() == html
+    again = sample_page(sample_cases()).decode()
+    assert VOLATILE.sub("", again) == VOLATILE.sub("", html)
 
 
 def test_the_command_writes_one_bounded_page(sembridge, tmp_path, request):
@@ -183,9 +187,6 @@ def test_the_command_writes_one_bounded_page(sembridge, tmp_path, request):
     page_ = target.read_bytes()
     assert len(page_) < 8 * 2**20
     assert page_.count(b"<details") > 20
-
-
-VOLATILE = re.compile("<!-- volatile -->.*?<!-- /volatile -->", re.DOTALL)
 
 
 def test_what_times_decide_stands_apart(html, sampled):
