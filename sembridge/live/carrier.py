@@ -18,13 +18,14 @@ from threading import Condition, Thread
 from time import monotonic, monotonic_ns, sleep
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sembridge.live.faults import DeadlineExceeded, FrameRejected, LiveError, PeerClosed
 from sembridge.live.frame import (
     Frame,
-    Header,
     decode,
     encode,
+    intact,
     is_stale,
     mismatch,
     recognise,
@@ -246,22 +247,25 @@ class Connection:
             raise self._error
         try:
             for _ in range(MAX_STALE):
-                self._read(self._head, deadline)
-                header = recognise(self._bytes, expected, self._sequence_in)
-                if header is not None:
+                n = self._read_some(self._head, deadline)
+                if n < HEADER_BYTES:
+                    self._read(self._head[n:], deadline)
+                seen = recognise(self._bytes, expected, self._sequence_in)
+                if seen is not None:
                     break
                 self._pass_over(expected, deadline)
             else:
                 raise FrameRejected("tag", f"more than {MAX_STALE} stale frames")
+            checksum, digest = seen
             self._sequence_in += 1
-            if header.metadata_length:
-                self._read_metadata(header, expected, deadline)
+            if expected.metadata:
+                digest.update(self._expect_metadata(expected, deadline))
             while left := into.nbytes:
                 piece = into if left <= CHUNK else into[:CHUNK]
                 n = self._read_some(piece, deadline)
-                header.digest.update(piece if n == piece.nbytes else piece[:n])
+                digest.update(piece if n == piece.nbytes else piece[:n])
                 into = into[n:]
-            self._verify(header)
+            self._verify(intact(checksum, digest), expected)
         except LiveError as error:
             placed = error.placed(local=self.local, peer=self.peer, edge=expected.edge, tag=tag)
             raise self._fail(placed) from error
@@ -288,20 +292,21 @@ class Connection:
             n = self._read_some(self._scratch[:left], deadline)
             header.digest.update(self._scratch[:n])
             left -= n
-        self._verify(header)
+        self._verify(intact(header.checksum, header.digest), frame)
         self.traffic.stale += 1
 
-    def _read_metadata(self, header: Header, expected: Frame, deadline: float) -> None:
+    def _expect_metadata(self, expected: Frame, deadline: float) -> bytes:
         self._read(self._metadata, deadline)
-        frame = with_metadata(header, bytes(self._metadata))
-        if (wrong := mismatch(frame, expected)) is not None:
+        metadata = bytes(self._metadata)
+        if (wrong := mismatch(replace(expected, metadata=metadata), expected)) is not None:
             raise FrameRejected(*wrong)
+        return metadata
 
-    def _verify(self, header: Header) -> None:
-        if not header.intact():
+    def _verify(self, whole: bool, frame: Frame) -> None:
+        if not whole:
             raise FrameRejected("checksum", "the frame was damaged on its way")
         self.traffic.frames_received += 1
-        self.traffic.bytes_received += HEADER_BYTES + header.metadata_length + header.frame.length
+        self.traffic.bytes_received += HEADER_BYTES + len(frame.metadata) + frame.length
 
     def _read(self, into: memoryview, deadline: float) -> None:
         got, size = self._read_some(into, deadline), into.nbytes
