@@ -19,13 +19,13 @@ from time import monotonic, monotonic_ns, sleep
 
 from msgspec import Struct
 from msgspec.structs import replace
+from xxhash import xxh3_64
 
 from sembridge.live.faults import DeadlineExceeded, FrameRejected, LiveError, PeerClosed
 from sembridge.live.frame import (
     Frame,
     decode,
     encode,
-    intact,
     is_stale,
     mismatch,
     recognise,
@@ -49,6 +49,8 @@ MAX_STALE_BYTES = 2**20
 
 _PATIENCE_S = 0.05
 """How long a system call blocks before deadlines are looked at."""
+
+_AT_ONCE = int(socket.MSG_DONTWAIT)
 
 NOTHING = memoryview(b"")
 
@@ -139,21 +141,17 @@ class Connection:
         if self._link is not None:
             start = self._link.reserve(size)
         elif not (self._pending or self._tls):
-            sent = self._send_at_once(head, payload)
+            try:
+                sent = self._sock.sendmsg((head, payload), (), _AT_ONCE)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                raise self._fail(self._gone(error)) from error
         if sent < size:
             outgoing = _Outgoing(_after((memoryview(head), payload), sent), deadline, start, done)
             (self._write if self._tls else self._enqueue)(outgoing)
         elif done is not None:
             done()
-
-    def _send_at_once(self, head: bytes, payload: memoryview) -> int:
-        """How many bytes the socket takes without waiting."""
-        try:
-            return self._sock.sendmsg((head, payload), (), socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            raise self._fail(self._gone(error)) from error
 
     def _enqueue(self, outgoing: _Outgoing) -> None:
         if self._sender is None:
@@ -265,7 +263,7 @@ class Connection:
                 n = self._read_some(piece, deadline)
                 digest.update(piece if n == piece.nbytes else piece[:n])
                 into = into[n:]
-            self._verify(intact(checksum, digest), expected)
+            self._verify(checksum, digest, expected)
         except LiveError as error:
             placed = error.placed(local=self.local, peer=self.peer, edge=expected.edge, tag=tag)
             raise self._fail(placed) from error
@@ -292,7 +290,7 @@ class Connection:
             n = self._read_some(self._scratch[:left], deadline)
             header.digest.update(self._scratch[:n])
             left -= n
-        self._verify(intact(header.checksum, header.digest), frame)
+        self._verify(header.checksum, header.digest, frame)
         self.traffic.stale += 1
 
     def _expect_metadata(self, expected: Frame, deadline: float) -> bytes:
@@ -302,8 +300,8 @@ class Connection:
             raise FrameRejected(*wrong)
         return metadata
 
-    def _verify(self, whole: bool, frame: Frame) -> None:
-        if not whole:
+    def _verify(self, checksum: int, digest: xxh3_64, frame: Frame) -> None:
+        if digest.intdigest() & 0xFFFFFFFF != checksum:
             raise FrameRejected("checksum", "the frame was damaged on its way")
         self.traffic.frames_received += 1
         self.traffic.bytes_received += HEADER_BYTES + len(frame.metadata) + frame.length

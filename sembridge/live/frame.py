@@ -202,11 +202,6 @@ def recognise(head: bytearray, expected: Frame, sequence: int) -> tuple[int, xxh
     return checksum, xxhash.xxh3_64(_SPLIT.pack(before, 0, number, after))
 
 
-def intact(checksum: int, digest: xxhash.xxh3_64) -> bool:
-    """Whether what the digest has seen is the frame as it was sent."""
-    return digest.intdigest() & _LOW == checksum
-
-
 def decode(head: bytes | bytearray | memoryview) -> Header:
     """Read a header, without believing it.
 
