@@ -10,7 +10,7 @@ import hmac
 import secrets
 import socket
 import ssl
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from threading import Thread
 from time import monotonic, sleep
@@ -133,10 +133,12 @@ def greet(
     deadline: float,
     server: bool,
     expected: Collection[str],
+    claim: Callable[[str], None] = lambda peer: None,
 ) -> tuple[socket.socket, str]:
     """Prove to the peer who this is, and have it prove who it is; its socket and name.
 
-    The socket is closed where that fails.
+    A server asks ``claim`` for the name that a peer has proved, before it proves its own. The
+    socket is closed where anything fails.
 
     Raises:
         PeerRefused: a peer that is not expected, or has another key.
@@ -147,7 +149,13 @@ def greet(
         if credentials.tls is not None:
             sock = credentials.tls.wrap(sock, server=server)
         return sock, _exchange(
-            sock, name, credentials.key, deadline=deadline, server=server, expected=expected
+            sock,
+            name,
+            credentials.key,
+            deadline=deadline,
+            server=server,
+            expected=expected,
+            claim=claim,
         )
     except BaseException as error:
         sock.close()  # the wrapped one, which its caller does not know
@@ -166,6 +174,7 @@ def _exchange(
     deadline: float,
     server: bool,
     expected: Collection[str],
+    claim: Callable[[str], None],
 ) -> str:
     ours = hello(name)
     sock.sendall(ours)
@@ -175,6 +184,7 @@ def _exchange(
         raise PeerRefused(f"no peer of the name {peer!r} is expected")
     if server:
         _verify(sock, b"connects", theirs, ours, key, deadline)
+        claim(peer)
         _prove(sock, b"accepts", ours, theirs, key)
     else:
         _prove(sock, b"connects", ours, theirs, key)
@@ -217,8 +227,13 @@ def accept_peers(
     refusals = refusals if refusals is not None else Refusals()
     proven: dict[str, socket.socket] = {}
     unproven: dict[Thread, socket.socket] = {}
+    claims: dict[str, socket.socket] = {}
 
     def hear(sock: socket.socket) -> None:
+        def claim(peer: str) -> None:
+            if claims.setdefault(peer, sock) is not sock:
+                raise PeerRefused(f"{peer!r} is connected already")
+
         try:
             wrapped, peer = greet(
                 sock,
@@ -226,12 +241,13 @@ def accept_peers(
                 credentials,
                 deadline=min(deadline, monotonic() + HANDSHAKE_S),
                 server=True,
-                expected=[p for p in peers if p not in proven],
+                expected=peers,
+                claim=claim,
             )
-            if proven.setdefault(peer, wrapped) is not wrapped:
-                wrapped.close()
-                raise PeerRefused(f"{peer!r} is connected already")
+            proven[peer] = wrapped
         except LiveError as error:
+            for peer in [peer for peer, claimant in claims.items() if claimant is sock]:
+                del claims[peer]  # it left before it was let in
             refusals.add(error.code)
 
     complete = False

@@ -18,11 +18,12 @@ from threading import Condition, Thread
 from time import monotonic, monotonic_ns, sleep
 
 from msgspec import Struct
+from msgspec.structs import replace
+from xxhash import xxh3_64
 
 from sembridge.live.faults import DeadlineExceeded, FrameRejected, LiveError, PeerClosed
 from sembridge.live.frame import (
     Frame,
-    Header,
     decode,
     encode,
     is_stale,
@@ -48,6 +49,8 @@ MAX_STALE_BYTES = 2**20
 
 _PATIENCE_S = 0.05
 """How long a system call blocks before deadlines are looked at."""
+
+_AT_ONCE = int(socket.MSG_DONTWAIT)
 
 NOTHING = memoryview(b"")
 
@@ -138,21 +141,17 @@ class Connection:
         if self._link is not None:
             start = self._link.reserve(size)
         elif not (self._pending or self._tls):
-            sent = self._send_at_once(head, payload)
+            try:
+                sent = self._sock.sendmsg((head, payload), (), _AT_ONCE)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                raise self._fail(self._gone(error)) from error
         if sent < size:
             outgoing = _Outgoing(_after((memoryview(head), payload), sent), deadline, start, done)
             (self._write if self._tls else self._enqueue)(outgoing)
         elif done is not None:
             done()
-
-    def _send_at_once(self, head: bytes, payload: memoryview) -> int:
-        """How many bytes the socket takes without waiting."""
-        try:
-            return self._sock.sendmsg((head, payload), (), socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return 0
-        except OSError as error:
-            raise self._fail(self._gone(error)) from error
 
     def _enqueue(self, outgoing: _Outgoing) -> None:
         if self._sender is None:
@@ -246,22 +245,25 @@ class Connection:
             raise self._error
         try:
             for _ in range(MAX_STALE):
-                self._read(self._head, deadline)
-                header = recognise(self._bytes, expected, self._sequence_in)
-                if header is not None:
+                n = self._read_some(self._head, deadline)
+                if n < HEADER_BYTES:
+                    self._read(self._head[n:], deadline)
+                seen = recognise(self._bytes, expected, self._sequence_in)
+                if seen is not None:
                     break
                 self._pass_over(expected, deadline)
             else:
                 raise FrameRejected("tag", f"more than {MAX_STALE} stale frames")
+            checksum, digest = seen
             self._sequence_in += 1
-            if header.metadata_length:
-                self._read_metadata(header, expected, deadline)
+            if expected.metadata:
+                digest.update(self._expect_metadata(expected, deadline))
             while left := into.nbytes:
                 piece = into if left <= CHUNK else into[:CHUNK]
                 n = self._read_some(piece, deadline)
-                header.digest.update(piece if n == piece.nbytes else piece[:n])
+                digest.update(piece if n == piece.nbytes else piece[:n])
                 into = into[n:]
-            self._verify(header)
+            self._verify(checksum, digest, expected)
         except LiveError as error:
             placed = error.placed(local=self.local, peer=self.peer, edge=expected.edge, tag=tag)
             raise self._fail(placed) from error
@@ -288,20 +290,21 @@ class Connection:
             n = self._read_some(self._scratch[:left], deadline)
             header.digest.update(self._scratch[:n])
             left -= n
-        self._verify(header)
+        self._verify(header.checksum, header.digest, frame)
         self.traffic.stale += 1
 
-    def _read_metadata(self, header: Header, expected: Frame, deadline: float) -> None:
+    def _expect_metadata(self, expected: Frame, deadline: float) -> bytes:
         self._read(self._metadata, deadline)
-        frame = with_metadata(header, bytes(self._metadata))
-        if (wrong := mismatch(frame, expected)) is not None:
+        metadata = bytes(self._metadata)
+        if (wrong := mismatch(replace(expected, metadata=metadata), expected)) is not None:
             raise FrameRejected(*wrong)
+        return metadata
 
-    def _verify(self, header: Header) -> None:
-        if not header.intact():
+    def _verify(self, checksum: int, digest: xxh3_64, frame: Frame) -> None:
+        if digest.intdigest() & 0xFFFFFFFF != checksum:
             raise FrameRejected("checksum", "the frame was damaged on its way")
         self.traffic.frames_received += 1
-        self.traffic.bytes_received += HEADER_BYTES + header.metadata_length + header.frame.length
+        self.traffic.bytes_received += HEADER_BYTES + len(frame.metadata) + frame.length
 
     def _read(self, into: memoryview, deadline: float) -> None:
         got, size = self._read_some(into, deadline), into.nbytes

@@ -193,23 +193,13 @@ class Header(Struct, frozen=True, kw_only=True, gc=False):
     sequence: int
     digest: xxhash.xxh3_64
 
-    def intact(self) -> bool:
-        """Whether what the digest has seen is the frame as it was sent."""
-        return self.digest.intdigest() & _LOW == self.checksum
 
-
-def recognise(head: bytearray, expected: Frame, sequence: int) -> Header | None:
-    """A header that is, to the byte, the expected one; None where it is another."""
+def recognise(head: bytearray, expected: Frame, sequence: int) -> tuple[int, xxhash.xxh3_64] | None:
+    """Checksum and digest of a header that is, to the byte, the expected one; None of another."""
     before, checksum, number, after = _SPLIT.unpack(head)
     if number != sequence & _LOW or (before, after) != _constant(expected):
         return None
-    return Header(
-        frame=expected,
-        metadata_length=len(expected.metadata),
-        checksum=checksum,
-        sequence=number,
-        digest=xxhash.xxh3_64(_SPLIT.pack(before, 0, number, after)),
-    )
+    return checksum, xxhash.xxh3_64(_SPLIT.pack(before, 0, number, after))
 
 
 def decode(head: bytes | bytearray | memoryview) -> Header:

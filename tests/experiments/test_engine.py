@@ -116,7 +116,10 @@ def test_the_effect_of_a_timer():
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """A tiny random model in place of one with a real vocabulary."""
-    parts = pytest.importorskip("sembridge.live.parts", reason="the extra `live` is not installed")
+    pytest.importorskip("torch", reason="the extra `live` is not installed")
+    pytest.importorskip("transformers", reason="the extra `live` is not installed")
+    from sembridge.live import parts
+
     folder = tmp_path_factory.mktemp("model")
     parts.save(parts.load("qwen3", vocab_size=512, num_hidden_layers=2, hidden_size=64), folder)
     return folder
