@@ -195,10 +195,9 @@ class Rank:
 
     def tell(self, peer: str, message: bytes, *, epoch: int = 0) -> None:
         """Send a control message (§5.2) to a rank of another domain."""
-        frame = control(len(message), epoch=epoch)
-        self.connection(peer).send(
-            frame, memoryview(message), deadline=monotonic() + self.deadline_s
-        )
+        connection, deadline = self.connection(peer), monotonic() + self.deadline_s
+        connection.send(control(len(message), epoch=epoch), memoryview(message), deadline=deadline)
+        connection.flush(deadline)
 
     def hear(self, peer: str, size: int, *, epoch: int = 0, deadline_s: float = 0) -> bytes:
         """Receive the control message of ``size`` bytes that ``peer`` sends next."""
