@@ -41,6 +41,9 @@ SMALL = 64
 SIZES = [SMALL << 2 * i for i in range(11)]
 """64 B to 64 MiB."""
 
+PAYLOAD_OF_PACKET = 1448 / 1514
+"""What TCP over Ethernet leaves of the rate that the kernel shapes."""
+
 TARGET_FROM = 256 * 1024
 THROUGHPUT_TARGET, ROUND_TRIP_TARGET = 0.95, 1.3
 DEADLINE_S = 60.0
@@ -371,7 +374,9 @@ class Place:
         self.far = [] if shaped is None else shaped.far.inside()
         self.host = LOOPBACK if shaped is None else shaped.far.host
         self.peers = [p for p in PEERS if not link.shaped or p in EMULATED]
-        self.rate = link.rate_bit_s if shaped is None else shaped.rate_bit_s
+        self.rate = link.rate_bit_s
+        if shaped is not None and shaped.rate_bit_s is not None:
+            self.rate = shaped.rate_bit_s * PAYLOAD_OF_PACKET
 
 
 @contextmanager
@@ -555,7 +560,8 @@ def main(rounds: int, sizes: Sequence[int]) -> None:
         "# Transport\n\nThe carrier (48-byte header, checksum, deadlines) beside named peers, "
         f"{rounds} rounds in turn; load average before the run {load[0]}. The emulated link "
         f"gives {RATE / 1e9:g} Gbit/s and {RTT * 1e6:g} µs of round trip; the namespaces are "
-        f"shaped to {RATE / 1e9:g} Gbit/s without delay.\n\n"
+        f"shaped to {RATE / 1e9:g} Gbit/s without delay, which leaves "
+        f"{RATE * PAYLOAD_OF_PACKET / 1e9:.3f} for the payload of TCP.\n\n"
         + (f"No namespaces: {reason}\n\n" if reason else "")
         + (f"Not installed: {', '.join(missing)}\n\n" if missing else "")
         + pipe_table(("target", "bound", "ours", "met"), rows)
