@@ -8,7 +8,7 @@ plans' traffic and their time, and calibrates the selector.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import monotonic, monotonic_ns
+from time import monotonic_ns
 from typing import Any
 
 import msgspec
@@ -250,7 +250,6 @@ def burst(rank: Any, size: int, count: int) -> list[float]:
         else:
             rank.tell(peer, bytes(4))
         times.append((monotonic_ns() - start) / 1e9)
-    rank.connection(peer).flush(monotonic() + rank.deadline_s)
     return times
 
 

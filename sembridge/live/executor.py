@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from sembridge.errors import BadInput
 from sembridge.kernels import KERNELS, Array, numpy_dtype, pack, record_dtype, result_dtype, unpack
+from sembridge.layout import stable_order
 from sembridge.live.backends import Backend, Communicator, Tensor, native_errors, torch, torch_dtype
 from sembridge.live.carrier import NOTHING, Connection
 from sembridge.live.faults import FrameRejected, LiveError, PeerClosed
@@ -119,7 +120,7 @@ class Rank:
         Raises:
             PeerClosed, DeadlineExceeded: one of them is gone, or does not.
         """
-        key = tuple(sorted(members, key=lambda m: (len(m), m)))
+        key = tuple(stable_order(list(members)))
         if key not in self._native:
             with native_errors(self.name, key):
                 group = self._join(key)
@@ -195,9 +196,10 @@ class Rank:
 
     def tell(self, peer: str, message: bytes, *, epoch: int = 0) -> None:
         """Send a control message (§5.2) to a rank of another domain."""
-        connection, deadline = self.connection(peer), monotonic() + self.deadline_s
-        connection.send(control(len(message), epoch=epoch), memoryview(message), deadline=deadline)
-        connection.flush(deadline)
+        frame = control(len(message), epoch=epoch)
+        self.connection(peer).send(
+            frame, memoryview(message), deadline=monotonic() + self.deadline_s
+        )
 
     def hear(self, peer: str, size: int, *, epoch: int = 0, deadline_s: float = 0) -> bytes:
         """Receive the control message of ``size`` bytes that ``peer`` sends next."""
