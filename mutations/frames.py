@@ -594,20 +594,18 @@ def replayed() -> Fate:
 
 def _recorded() -> bytes:
     """All that an honest peer says to an honest rank."""
-    with listen() as listener, ThreadPoolExecutor(1) as threads:
-        door = threads.submit(
-            connect_peer, listener.getsockname(), PEER, OWN, KEY, deadline=monotonic() + WAIT_S
-        )
-        sock, _ = listener.accept()
-        with closing(sock):
-            sock.settimeout(WAIT_S)
-            theirs = _hear(sock, auth.HELLO_BYTES)
-            ours = auth.hello(OWN)
-            sock.sendall(ours)
-            proof = _hear(sock, auth.MAC_BYTES)
-            sock.sendall(auth.proof(KEY.key, b"accepts", ours, theirs))
-            door.result().close()
-    return theirs + proof
+    said = bytearray()
+
+    def answer(sock: socket.socket) -> None:
+        theirs = _hear(sock, auth.HELLO_BYTES)
+        ours = auth.hello(OWN)
+        sock.sendall(ours)
+        said.extend(theirs + _hear(sock, auth.MAC_BYTES))
+        sock.sendall(auth.proof(KEY.key, b"accepts", ours, theirs))
+
+    error = _stand_in(answer)
+    assert error is None, error
+    return bytes(said)
 
 
 @_handshake("a rank's own hello comes back to it", refused="refused")
@@ -619,8 +617,8 @@ def reflected() -> Fate:
     return _at_door(attack)
 
 
-def _behind_door(answer: Callable[[socket.socket], object]) -> Fate:
-    """A rank connects to one that is not who it should be; wrong is whatever it believes."""
+def _stand_in(answer: Callable[[socket.socket], object]) -> BaseException | None:
+    """A peer connects to what answers in a rank's place; why it did not go through with it."""
     with listen() as listener, ThreadPoolExecutor(1) as threads:
         door = threads.submit(
             connect_peer, listener.getsockname(), PEER, OWN, KEY, deadline=monotonic() + WAIT_S
@@ -629,10 +627,20 @@ def _behind_door(answer: Callable[[socket.socket], object]) -> Fate:
         with closing(sock):
             sock.settimeout(WAIT_S)
             answer(sock)
-            _until_hung_up(sock)
         error = door.exception()
         if error is None:
             door.result().close()
+    return error
+
+
+def _behind_door(answer: Callable[[socket.socket], object]) -> Fate:
+    """A rank connects to one that is not who it should be; wrong is whatever it believes."""
+
+    def attack(sock: socket.socket) -> None:
+        answer(sock)
+        _until_hung_up(sock)
+
+    error = _stand_in(attack)
     code = error.code if isinstance(error, LiveError) else ""
     return Fate(reason=code, delivered=0, wrong=not code)
 
