@@ -114,7 +114,7 @@ def _hccl_group(store: Store, rank: int, size: int, timeout_s: float) -> Any:
 
 
 _FLOATS = frozenset(("float32", "float16", "bfloat16"))
-_GLOO = _FLOATS | {"float64", "int8", "uint8", "int32", "int64"}
+_NUMBERS = _FLOATS | {"float64", "int8", "uint8", "int32", "int64"}
 
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
@@ -125,7 +125,7 @@ BACKENDS: dict[str, Backend] = {
             absent=_gloo_absent,
             device=lambda lane: torch().device("cpu"),
             group=_gloo_group,
-            reduces=_GLOO,
+            reduces=_NUMBERS,
         ),
         Backend(
             name="gloo-staged",
@@ -133,7 +133,7 @@ BACKENDS: dict[str, Backend] = {
             absent=_gloo_absent,
             device=lambda lane: torch().device("cpu"),
             group=_gloo_group,
-            reduces=_GLOO,
+            reduces=_NUMBERS,
             allocate=pageable,
         ),
         Backend(
@@ -142,7 +142,7 @@ BACKENDS: dict[str, Backend] = {
             absent=_nccl_absent,
             device=lambda lane: torch().device("cuda", lane % torch().cuda.device_count()),
             group=_nccl_group,
-            reduces=_FLOATS | {"float64", "int8", "uint8", "int32", "int64"},
+            reduces=_NUMBERS,
             allocate=_pinned,
         ),
         Backend(

@@ -7,7 +7,6 @@ a plan that was never accepted is scheduled up to the op that cannot be carried 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -334,8 +333,3 @@ def _union(a: Ranges, b: Ranges) -> Ranges:
 
 def _covers(ranges: Ranges, start: int, stop: int) -> bool:
     return stop <= start or any(a <= start and stop <= b for a, b in ranges)
-
-
-def senders(ob: Obligations, plans: Sequence[Plan]) -> set[tuple[str, str]]:
-    """The (source, destination) pairs of endpoints between which any of the plans sends."""
-    return {(op.src, op.dst) for plan in plans for op in plan.ops if isinstance(op, Send)}
